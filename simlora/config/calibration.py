@@ -34,7 +34,12 @@ def calibration_for(
         return replace(parts, provenance={**parts.provenance, "warnings": warnings}), warnings
     found = _calibration(choice, name, gpu.name, model.name, replica.tp)
     folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
-    return found[0], [*found[1], *another]
+    said = [*found[1], *_beyond(found[0], replica)]
+    if said:
+        known = found[0].provenance.get("warnings", ())
+        provenance = {**found[0].provenance, "warnings": [*known, *said]}
+        return replace(found[0], provenance=provenance), [*said, *another]
+    return found[0], another
 
 
 def _another(system: str, engine: Any) -> list[str]:
@@ -48,7 +53,10 @@ def _another(system: str, engine: Any) -> list[str]:
 
 def _beyond(parts: Calibration, replica: ReplicaConfig) -> list[str]:
     """Say which of the replica's limits lie outside what the parts were measured for."""
-    said, rank = [], parts.provenance["measured_rank"]
+    said: list[str] = []
+    rank = parts.provenance.get("measured_rank")
+    if rank is None:
+        return said
     slots = replica.adapter_memory == "slots"
     if slots and replica.max_lora_rank is not None and replica.max_lora_rank > rank:
         said.append(

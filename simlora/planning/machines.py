@@ -87,6 +87,11 @@ class Machine:
         """What the machine is called: `vllm on 2 l40s`."""
         return f"{self.engine} on {self.gpus} {self.gpu}"
 
+    @property
+    def borrowed(self) -> bool:
+        """Whether its steps are those of another engine, as none of its own were measured."""
+        return bool(self.engine != self.setting("engine"))
+
     def setting(self, key: str) -> Any:
         """Return a value of its configuration; None for a key that it does not have."""
         return OmegaConf.select(self.settings, key)
@@ -138,7 +143,10 @@ def machine(
             return Excluded(name, str(refused))
     except InputError as refused:
         return Excluded(name, str(refused))
-    provenance = setup.scenario.calibration.provenance
+    calibration, own = setup.scenario.calibration, OmegaConf.select(config, "gpu.name")
+    if calibration.gpu != own:
+        return Excluded(name, f"calibration {calibration.path} is for gpu {calibration.gpu}")
+    provenance = calibration.provenance
     error = (provenance.get("error") or {}).get("median")
     return Machine(
         engine,

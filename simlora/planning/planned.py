@@ -31,7 +31,7 @@ from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.grid import QUIET
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
-from simlora.sweeps.question import Question
+from simlora.sweeps.question import DEFAULT_ATTAINMENT, Question
 
 SLOWEST, TRAFFIC_MOST = 3.0, 4.0
 """Up to which factors iterations are slowed, and requests sped up."""
@@ -86,7 +86,8 @@ class Planned:
     @property
     def extrapolates(self) -> bool:
         """Whether something is beyond what was measured, or by roofline from another GPU."""
-        return any("extrapolated" in said or "roofline" in said for said in self.notices)
+        beyond = ("extrapolated", "roofline", "none were measured")
+        return any(word in said for said in self.notices for word in beyond)
 
     @property
     def activation_share(self) -> float:
@@ -234,7 +235,7 @@ class Plan:
             )
         for order, each in enumerate(self.plans, 1):
             yield ""
-            yield from _plan_lines(order, each)
+            yield from _plan_lines(order, each, self.question)
         if self.excluded:
             yield ""
             yield "Not planned with"
@@ -306,7 +307,7 @@ class Plan:
 COLOURS = ("#3b6fb6", "#d1792b", "#4a9a5b", "#b4464b", "#7a62a8", "#8a6d4f", "#c76aa0", "#6f7782")
 
 
-def _plan_lines(order: int, each: Planned) -> Iterator[str]:
+def _plan_lines(order: int, each: Planned, question: Question) -> Iterator[str]:
     one = each.candidate
     attainment, least, most = each.figure(ATTAINMENT)
     yield (
@@ -332,7 +333,10 @@ def _plan_lines(order: int, each: Planned) -> Iterator[str]:
         yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
     if each.traffic.ranks:
         yield f"  adapters: {engine(one.machine.engine).adapters}"
-    yield f"  check: simlora-capacity {shlex.join(each.checked)}"
+    slo = [f"--limit={name}={limit:g}" for name, limit in question.limits.items()]
+    if question.attainment not in (None, DEFAULT_ATTAINMENT):
+        slo.append(f"--attainment={question.attainment:g}")
+    yield f"  check: simlora-capacity {shlex.join([*slo, *each.checked])}"
     yield "  one flag more or less:"
     for b in each.beside:
         said = "does not fit"

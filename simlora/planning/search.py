@@ -100,7 +100,7 @@ def plan(
     found: list[Candidate] = []
     failed: list[Excluded] = []
     pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
-    looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.name))
+    looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.borrowed, one.name))
     of = tuning(looked_at[0], traffic, tune or {}, pace_s)
     tell(_cost(trials, looked_at, len(excluded), plans, of))
     for each in looked_at:
@@ -135,7 +135,7 @@ def plan(
     if not found:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in failed[:3])
         raise InputError(f"no machine keeps the SLO, {question.slo} ({reasons})")
-    found.sort(key=lambda one: (one.usd_per_hour, one.machine.name))
+    found.sort(key=lambda one: (one.usd_per_hour, one.machine.borrowed, one.machine.name))
     tell("what binds, and what a flag more or less does")
     chosen = []
     for one in found[:plans]:

@@ -174,6 +174,11 @@ def _fitted(
         "kind": "derived",
         "source": f"{calibration.path}, its host's time fitted to the decode steps of {Path(found.path).name}",
         "from": dict(calibration.provenance),
+        **{
+            key: calibration.provenance[key]
+            for key in ("error", "measured_rank")
+            if key in calibration.provenance
+        },
     }
     path = folder / "calibration.yaml"
     save(path, text_of(replace(own, provenance=said)))

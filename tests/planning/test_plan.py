@@ -16,7 +16,10 @@ import pytest
 import yaml
 
 from simlora.api.preparing import composed, ready
+from simlora.calibrate.calibration_file import save, text_of
+from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
+from simlora.latency.parts.composed import composed as composed_of_parts
 from simlora.planning import Plan, plan
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
@@ -251,6 +254,35 @@ def test_a_policy_that_the_engine_has_no_flag_for_is_said(tmp_path: Path) -> Non
         (*TRAFFIC, "scheduler=lcfs"), gpus=["h100_80g"], degrees=[1], tune=few, seeds=1, plans=1, jobs=1
     )
     assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
+
+
+def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    known = composed_of_parts(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm")
+    assert known is not None
+    save(path, text_of(known))
+    user = (*TRAFFIC, f"calibration={path}")
+    of = traffic_of(user, "vllm")
+    left_out = machine(user, "vllm", "l40s", 1, 1.9, of, fixed(of))
+    assert isinstance(left_out, Excluded)
+    assert left_out.reason == f"calibration {path} is for gpu h100_80g"
+    assert isinstance(machine(user, "vllm", "h100_80g", 1, 2.99, of, fixed(of)), Machine)
+
+
+def test_a_plan_is_checked_by_the_slo_that_it_was_made_for() -> None:
+    limits = {"ttft_s.p95": 1.0}
+    found = plan(
+        TRAFFIC,
+        gpus=["h100_80g"],
+        degrees=[1],
+        tune=ONE_EACH,
+        limits=limits,
+        attainment=0.9,
+        seeds=1,
+        plans=1,
+        jobs=1,
+    )
+    assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in found.text()
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
