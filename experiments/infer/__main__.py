@@ -13,13 +13,14 @@ from experiments.claims.numbers import shown
 from experiments.infer.comparing import published
 from experiments.infer.drawing import draw
 from experiments.infer.evaluating import Evaluator, place, read_table, write_table
-from experiments.infer.inference import SEEDS, infer
+from experiments.infer.inference import SEEDS, infer, infer_again
 from experiments.infer.saying import as_json, page, terminal
 from experiments.infer.unknowns import read
 from experiments.studies.command import PROJECT, ended, made
 from experiments.studies.draw import write
 from experiments.studies.reading import known
 from simlora.api.cache import HELP
+from simlora.core.errors import InputError
 
 EXPERIMENTS = Path(__file__).resolve().parents[1]
 BUDGET = {
@@ -59,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--kept",
         action="store_true",
-        help="take evaluations from the table beside the page, whatever changed in simlora since it was written",
+        help="simulate nothing: write the page again from the table beside it, whatever changed in simlora since",
     )
     for name, does in BUDGET.items():
         parser.add_argument(
@@ -83,11 +84,14 @@ def _run(options: argparse.Namespace) -> None:
     out = made(options.out)
     asked_for = {name: value for name in BUDGET if (value := getattr(options, name)) is not None}
     unknowns = replace(unknowns, budget=replace(unknowns.budget, **asked_for))
-    evaluated, files = Evaluator(unknowns, options.jobs), out / unknowns.paper
+    files = out / unknowns.paper
     table = files.with_suffix(".csv")
+    if options.kept and (asked_for or fit):
+        raise InputError("--kept writes the page of the table as it is, without other options but --out")
     if options.kept:
-        evaluated.done |= {one.place: one for one in read_table(unknowns, table)}
-    found = infer(evaluated, lambda text: print(text, flush=True))
+        found = infer_again(unknowns, read_table(unknowns, SEEDS, table))
+    else:
+        found = infer(Evaluator(unknowns, options.jobs), lambda text: print(text, flush=True))
     for line in terminal(found):
         print(line)
     write(draw(found), files.with_suffix(".png"))
@@ -96,7 +100,7 @@ def _run(options: argparse.Namespace) -> None:
     )
     files.with_suffix(".md").write_text(page(found, f"{unknowns.paper}.png", command), encoding="utf-8")
     files.with_suffix(".json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
-    write_table(unknowns, found.evaluations, table)
+    write_table(unknowns, found.simulated, len(SEEDS), table)
     print(f"wrote {unknowns.paper}.md, .png, .json and .csv in {out}")
 
 

@@ -1,7 +1,7 @@
 """A setting, simulated: the numbers of each claim under it. What was evaluated before is read from disk.
 
 Evaluations are also written as a table beside the page (`docs/inferred/<paper>.csv`), a row a setting and seed, from
-which the page can be written again when simlora has changed since, and which others may look at.
+which the page can be written again without a simulation (`--kept`), and which others may look at.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -36,7 +37,7 @@ from simlora.sweeps.outcome import Overrides
 Numbers = Mapping[str, Sequence[float] | None]
 """Simulated numbers of each claim, one for each that is published; None where its runs do not fit the memory."""
 
-ABOUT = ("seed", "runs", "seconds")
+ABOUT = ("seed", "searched", "drawn", "runs", "seconds")
 DIGITS = 6
 """Significant digits of a number that is kept, so that it is the same from the table."""
 
@@ -83,7 +84,7 @@ def place(setting: Setting, seed: int) -> Place:
 class Evaluator:
     """Evaluations of one paper's settings, by `jobs` processes (-1: one a core).
 
-    `done` has what was asked for so far, by place; a table's may be put there beforehand, and is not simulated then.
+    `done` has what was asked for so far, by place.
     """
 
     unknowns: Unknowns
@@ -92,7 +93,7 @@ class Evaluator:
 
     @property
     def all(self) -> list[Evaluation]:
-        """Everything that has been asked for, and what a table had."""
+        """Everything that has been asked for."""
         return [*self.done.values()]
 
     def __call__(self, wanted: Iterable[Asked], shown: str = "settings") -> list[Evaluation]:
@@ -182,28 +183,46 @@ def _keep(unknowns: Unknowns, found: Evaluation) -> None:
         store.write(store.named(question), {"question": json.dumps(question), "evaluation": evaluation})
 
 
-# The table: a row a place, with the unknowns, the seed, runs and seconds, then a column a number: empty where it was
-# not asked for, inf where its runs do not fit the memory.
+# The table: a row a place, with the unknowns, the seed, how often the search and the draws have it, runs and seconds,
+# then a column a number: empty where it was not asked for, inf where its runs do not fit the memory.
 
 
-def write_table(unknowns: Unknowns, evaluations: Iterable[Evaluation], path: Path) -> None:
-    """Write evaluations as CSV."""
+@dataclass(frozen=True)
+class Simulated:
+    """All that an inference simulates.
+
+    `searched` teaches the emulator. `left` has the defaults, then the settings that are drawn in the end, each with
+    all seeds side by side. `all` has these and the settings at which single claims are looked for.
+    """
+
+    searched: Sequence[Evaluation]
+    left: Sequence[Evaluation]
+    all: Sequence[Evaluation]
+
+
+def write_table(unknowns: Unknowns, simulated: Simulated, seeds: int, path: Path) -> None:
+    """Write all evaluations as CSV; the first `seeds` of those that are left are of the defaults."""
     counts = _counts(unknowns)
+    searched = Counter(one.place for one in simulated.searched)
+    drawn = Counter(one.place for one in simulated.left[seeds:])
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         names = [each.name for each in unknowns.unknowns]
         rows.writerow([*names, *ABOUT, *(column for claim in counts for column in _columns(claim, counts))])
-        for one in evaluations:
+        for one in simulated.all:
             cells: list[float | str] = []
             for claim, count in counts.items():
                 numbers = one.numbers.get(claim, [""] * count)
                 cells += [math.inf] * count if numbers is None else numbers
-            about = (one.place.seed, sum(one.runs.values()), round(sum(one.seconds.values()), 3))
-            rows.writerow([*one.place.values.values(), *about, *cells])
+            at, spent = one.place, (sum(one.runs.values()), round(math.fsum(one.seconds.values()), 3))
+            rows.writerow([*at.values.values(), at.seed, searched[at], drawn[at], *spent, *cells])
 
 
-def read_table(unknowns: Unknowns, path: Path) -> Iterator[Evaluation]:
-    """Yield the evaluations of a table. Raises InputError for one that is of other unknowns or claims."""
+def read_table(unknowns: Unknowns, seeds: Sequence[int], path: Path) -> Simulated:
+    """Return what a table has; settings that are drawn have these seeds.
+
+    Raises InputError for a table that does not exist, or that is of other unknowns or claims.
+    """
     try:
         with path.open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
@@ -212,18 +231,33 @@ def read_table(unknowns: Unknowns, path: Path) -> Iterator[Evaluation]:
     counts = _counts(unknowns)
     needed = {*ABOUT, *(each.name for each in unknowns.unknowns)}
     needed |= {column for claim in counts for column in _columns(claim, counts)}
+    searched: list[Evaluation] = []
+    drawn: dict[Key, int] = {}
+    found: dict[Place, Evaluation] = {}
     for row in rows:
         if missing := sorted(needed - row.keys()):
             raise InputError(f"{path} has no column {missing[0]!r}: it is of other unknowns or claims")
-        numbers: dict[str, list[float] | None] = {}
-        for claim in counts:
-            cells = [row[column] for column in _columns(claim, counts)]
-            if "" not in cells:
-                found = [float(cell) for cell in cells]
-                numbers[claim] = None if math.inf in found else found
-        at = place({each.name: each.named(row[each.name]) for each in unknowns.unknowns}, int(row["seed"]))
-        first = next(iter(numbers))
-        yield Evaluation(at, numbers, {first: int(row["runs"])}, {first: float(row["seconds"])})
+        one = _evaluation(unknowns, counts, row)
+        found[one.place] = one
+        searched += [one] * int(row["searched"])
+        if int(row["drawn"]):
+            drawn[one.place.setting] = int(row["drawn"])
+    settings = [place(unknowns.defaults, 0).setting, *(each for each in drawn for _ in range(drawn[each]))]
+    return Simulated(
+        searched, [found[Place(each, seed)] for each in settings for seed in seeds], [*found.values()]
+    )
+
+
+def _evaluation(unknowns: Unknowns, counts: Mapping[str, int], row: Mapping[str, str]) -> Evaluation:
+    numbers: dict[str, list[float] | None] = {}
+    for claim in counts:
+        cells = [row[column] for column in _columns(claim, counts)]
+        if "" not in cells:
+            found = [float(cell) for cell in cells]
+            numbers[claim] = None if math.inf in found else found
+    at = place({each.name: each.named(row[each.name]) for each in unknowns.unknowns}, int(row["seed"]))
+    first = next(iter(numbers))
+    return Evaluation(at, numbers, {first: int(row["runs"])}, {first: float(row["seconds"])})
 
 
 def _counts(unknowns: Unknowns) -> dict[str, int]:

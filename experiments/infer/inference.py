@@ -11,7 +11,7 @@ from experiments.claims.claim import Claim
 from experiments.infer.coming_out import PROMISING, conditions, expected, off_by, promising
 from experiments.infer.comparing import LINEAR, TARGET, factor, published
 from experiments.infer.emulating import Emulator, LeftOut
-from experiments.infer.evaluating import Asked, Evaluation, Evaluator, place
+from experiments.infer.evaluating import Asked, Evaluation, Evaluator, Simulated, place
 from experiments.infer.posterior import Posterior, posterior
 from experiments.infer.searching import design, differences, optimised, with_seeds
 from experiments.infer.unknowns import Setting, Unknowns
@@ -75,7 +75,12 @@ class Inference:
     left: Posterior
     emulated: Mapping[str, LeftOut]
     predicted: Sequence[Predicted]
-    evaluations: Sequence[Evaluation]
+    simulated: Simulated
+
+    @property
+    def evaluations(self) -> Sequence[Evaluation]:
+        """All settings that were simulated, each with its seeds."""
+        return self.simulated.all
 
     @property
     def settings(self) -> int:
@@ -116,32 +121,37 @@ def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
         + with_seeds(settings[budget.judged + 1 :], seeds, fitted),
         "design: settings and seeds",
     )
-    found = even + optimised(evaluated, even, budget.search, seeds)
-    emulator = Emulator(unknowns, fitted, found)
-    left = posterior(unknowns, emulator)
-    ends = with_seeds([unknowns.defaults, *left.drawn(budget.draws)], SEEDS, claims)
-    last = evaluated(ends, "what is left: settings and seeds")
+    searched = even + optimised(evaluated, even, budget.search, seeds)
+    emulator = Emulator(unknowns, fitted, searched)
+    found = posterior(unknowns, emulator)
+    ends = with_seeds([unknowns.defaults, *found.drawn(budget.draws)], SEEDS, claims)
+    left = evaluated(ends, "what is left: settings and seeds")
     for turn in range(budget.rounds):
         wanted = expected(unknowns, claims, evaluated.all, turn)
         evaluated(_alone(wanted, seeds), f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds")
     likely = promising(unknowns, claims, evaluated.all)
     evaluated(_alone(likely, SEEDS), "seed by seed: settings and seeds")
+    return _inference(unknowns, emulator, found, Simulated(searched, left, evaluated.all))
+
+
+def infer_again(unknowns: Unknowns, simulated: Simulated) -> Inference:
+    """Return what the claims say of the unknowns by what was simulated before."""
+    emulator = Emulator(unknowns, unknowns.fitted, simulated.searched)
+    return _inference(unknowns, emulator, posterior(unknowns, emulator), simulated)
+
+
+def _inference(unknowns: Unknowns, emulator: Emulator, found: Posterior, simulated: Simulated) -> Inference:
+    default, drawn = simulated.left[: len(SEEDS)], simulated.left[len(SEEDS) :]
     return Inference(
         unknowns,
-        left,
+        found,
         emulator.left_out(),
         [
-            _predicted(
-                unknowns,
-                claim,
-                claim in unknowns.fitted,
-                last[: len(SEEDS)],
-                last[len(SEEDS) :],
-                evaluated.all,
-            )
+            _predicted(unknowns, claim, fitted, default, drawn, simulated.all)
+            for fitted, claims in ((True, unknowns.fitted), (False, unknowns.judged))
             for claim in claims
         ],
-        evaluated.all,
+        simulated,
     )
 
 

@@ -22,7 +22,16 @@ from experiments.infer.coming_out import expected, off_by
 from experiments.infer.comparing import HOLDS, TARGET, factor, simulated, t
 from experiments.infer.conditions import under
 from experiments.infer.emulating import Emulator
-from experiments.infer.evaluating import Evaluation, Evaluator, Numbers, Place, place, read_table, write_table
+from experiments.infer.evaluating import (
+    Evaluation,
+    Evaluator,
+    Numbers,
+    Place,
+    Simulated,
+    place,
+    read_table,
+    write_table,
+)
 from experiments.infer.inference import SEEDS, infer
 from experiments.infer.posterior import posterior
 from experiments.infer.saying import NOT_FOUND, true_under
@@ -308,39 +317,44 @@ def test_an_inference_is_written_and_read_again_from_what_is_kept(
 
 
 def test_a_page_is_written_again_from_its_table_though_nothing_is_kept(
-    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    budget = "budget: {design: 4, judged: 2, search: 2, draws: 3, rounds: 2, seeds: 2}"
+    (paper.folder / "unknowns.yaml").write_text(UNKNOWNS + budget)
     monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
-    arguments = [
-        "paper",
-        "--design",
-        "4",
-        "--search",
-        "2",
-        "--draws",
-        "2",
-        "--jobs",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
+    arguments = ["paper", "--jobs", "1", "--out", str(tmp_path)]
     assert command.main(arguments) == 0
     first = {name: (tmp_path / name).read_bytes() for name in ("paper.md", "paper.json", "paper.csv")}
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "nothing"))
     monkeypatch.setattr("experiments.infer.evaluating._simulated", None)
     assert command.main([*arguments, "--kept"]) == 0
     assert {name: (tmp_path / name).read_bytes() for name in first} == first
+    assert command.main([*arguments, "--kept", "--draws", "4"]) == 2
+    assert "--kept writes the page of the table as it is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(command.papers()))
+def test_the_table_beside_each_page_has_what_the_page_says(name: str) -> None:
+    unknowns = read(command.papers()[name])
+    found = read_table(unknowns, SEEDS, command.PAGES / f"{name}.csv")
+    written = json.loads((command.PAGES / f"{name}.json").read_text())
+    assert len({one.place.setting for one in found.all}) == written["settings"]
+    assert sum(sum(one.runs.values()) for one in found.all) == written["runs"]
+    assert len(found.left) == len(SEEDS) * (1 + unknowns.budget.draws)
 
 
 def test_a_table_tells_a_claim_that_does_not_fit_from_one_that_was_not_asked_for(
     paper: Unknowns, tmp_path: Path
 ) -> None:
-    rows = [
-        found_at(place(paper.defaults, 0), {"rate-small": None, "rate-large": [1.5]}),
-        found_at(place(at(paper, order="last"), 1), {"rate-small": [0.9]}),
-    ]
-    write_table(paper, rows, tmp_path / "table.csv")
-    assert list(read_table(paper, tmp_path / "table.csv")) == rows
+    default = found_at(place(paper.defaults, 1), {"rate-small": None, "rate-large": [1.5]})
+    last = found_at(place(at(paper, order="last"), 1), {"rate-small": [0.9]})
+    first = found_at(place(at(paper, load_ms=6.0), 0), {"rate-small": [0.8]})
+    found = Simulated([first, default, first], [default, last, last], [first, default, last])
+    write_table(paper, found, 1, tmp_path / "table.csv")
+    again = read_table(paper, [1], tmp_path / "table.csv")
+    assert again.all == found.all
+    assert again.left == found.left
+    assert [one.place for one in again.searched] == [first.place, first.place, default.place]
 
 
 def test_other_claims_can_be_fitted(paper: Unknowns) -> None:
@@ -353,9 +367,9 @@ def test_other_claims_can_be_fitted(paper: Unknowns) -> None:
 
 def test_a_table_of_other_unknowns_is_refused(paper: Unknowns, tmp_path: Path) -> None:
     row = found_at(place(paper.defaults, 0), {"rate-small": [1.0]})
-    write_table(replace(paper, judged=[]), [row], tmp_path / "t.csv")
+    write_table(replace(paper, judged=[]), Simulated([row], [row], [row]), 1, tmp_path / "t.csv")
     with pytest.raises(InputError, match="'rate-large 0'"):
-        list(read_table(paper, tmp_path / "t.csv"))
+        read_table(paper, [0], tmp_path / "t.csv")
 
 
 def test_a_setting_is_printed_with_its_claims(
