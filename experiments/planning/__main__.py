@@ -72,6 +72,7 @@ def compare(of: Deployment, seeds: int, jobs: int) -> Compared:
         tune=of.tune,
         seeds=seeds,
         plans=1,
+        longest=1,  # as the grid's runs
         jobs=jobs,
     )
     usd = found.plans[0].candidate.usd_per_hour
@@ -88,7 +89,7 @@ def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
     seeds = found.question.seeds
     trials = Trials(found.question, found.trials.jobs)
     pace_s = next((float(o.partition("=")[2]) for o in of.overrides if o.startswith("slo.tpot_s=")), None)
-    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, of.degrees, of.prices)
+    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, of.degrees, of.prices, of.tune)
     by_cost: list[tuple[float, list[Candidate]]] = []
     for on in kinds:
         flags = tuning(on, traffic, of.tune, pace_s)

@@ -35,8 +35,9 @@ A kind of machine is an engine on 1, 2, 4 or 8 GPUs. Each costs at least what it
 that cannot be among the cheapest by that are not looked at. Of the others the fewest replicas are found, with the flags
 that let them be few: --max-loras, --max-num-seqs, --max-num-batched-tokens, --gpu-memory-utilization, the router, and
 prefix caching where requests share prefixes. --max-lora-rank and --max-cpu-loras follow from the adapters.
-A plan keeps the SLO with every seed. It says what binds, how much more traffic it carries, how sure it is by the error
-of its calibration, and what the next value of each flag does. A GPU without a price in conf/gpu needs --price.
+A plan keeps the SLO with every seed, and in runs four times as long; of a trace, which is as long as it is, it says
+where that is too short. It says what binds, how much more traffic it carries, how sure it is by the error of its
+calibration, and what the next value of each flag does. A GPU without a price in conf/gpu needs --price.
 Runs are kept in SIMLORA_CACHE_DIR (default: outputs/cache here): after an interruption the same command goes on where
 it was. Written are plan.json, plan.png, runs.parquet and a kubernetes_N.yaml for each plan.
 Exit status: 0 done, 2 bad input, or no machine keeps the SLO, 130 interrupted."""
@@ -86,6 +87,13 @@ def _parser() -> argparse.ArgumentParser:
         "--seeds", type=int, default=3, metavar="N", help="seeds with which a plan keeps the SLO (default: 3)"
     )
     add("--plans", type=int, default=3, metavar="N", help="plans to print, cheapest first (default: 3)")
+    add(
+        "--longest",
+        type=int,
+        default=64,
+        metavar="TIMES",
+        help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
+    )
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/plan)")
     return parser
@@ -108,6 +116,7 @@ def _run(options: argparse.Namespace) -> int:
         attainment=options.attainment,
         seeds=options.seeds,
         plans=options.plans,
+        longest=options.longest,
         jobs=options.jobs,
         tell=say,
     )

@@ -25,7 +25,7 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class Engine:
     """How an engine is started: the words before its flags, and its flags by simlora's keys.
 
-    `lora` are words that serving adapters needs, `environment` are variables that it needs to load them while it runs,
+    `image`, its `tag` and the `port` are of its container. `lora` are words that serving adapters needs, `environment` are variables that it needs to load them while it runs,
     and `adapters` says how they are named to it. `context` is the flag of the longest request. `module` and
     `model_flag` are in a command that starts it as a module; `spellings` are other names of flags; `defaults` are the
     engine's own values, by simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes
@@ -39,6 +39,8 @@ class Engine:
     flags: Mapping[str, str]
     prefix_caching: Mapping[bool, tuple[str, ...]]
     image: str
+    tag: str
+    port: int
     environment: Mapping[str, str]
     adapters: str
     module: str
@@ -65,6 +67,8 @@ ENGINES = {
         },
         prefix_caching={True: ("--enable-prefix-caching",), False: ("--no-enable-prefix-caching",)},
         image="vllm/vllm-openai",
+        tag="v0.11.0",
+        port=8000,
         environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
         adapters="--lora-modules NAME=PATH …, or POST /v1/load_lora_adapter with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
         module="vllm.entrypoints.openai.api_server",
@@ -88,6 +92,8 @@ ENGINES = {
         },
         prefix_caching={True: (), False: ("--disable-radix-cache",)},
         image="lmsysorg/sglang",
+        tag="latest",
+        port=30000,
         environment={},
         adapters="--lora-paths NAME=PATH …, or POST /load_lora_adapter",
         module="sglang.launch_server",
@@ -117,6 +123,11 @@ HUB = {
     "qwen3_30b_a3b": "Qwen/Qwen3-30B-A3B",
 }
 """Names on the Hugging Face hub of models as simlora names them; the instruction-tuned ones."""
+HUB_TOKEN = {
+    "name": "HF_TOKEN",
+    "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}},
+}
+"""Where a container finds the token with which models are downloaded whose licence asks for one."""
 
 
 def model_named(name: str) -> str | None:
@@ -316,19 +327,25 @@ def deployment(
 ) -> dict[str, Any]:
     """Return a Kubernetes Deployment of so many replicas, of `gpus` GPUs each, started with the words of a command.
 
-    `kind` ends its name, where there are others.
+    `kind` ends its name, where there are others. GPUs of a replica speak to each other through memory that they share,
+    of which a container has 64 MB without the volume.
     """
     label = "-".join(part for part in (name, model, kind) if part).replace("_", "-")
     one = engine(name)
+    environment = one.environment if one.lora[0] in command else {}
     container = {
         "name": name,
-        "image": one.image,
+        "image": f"{one.image}:{one.tag}",
         "command": [*command],
-        "ports": [{"containerPort": 8000 if name == "vllm" else 30000}],
+        "ports": [{"containerPort": one.port}],
+        "readinessProbe": {"httpGet": {"path": "/health", "port": one.port}},
         "resources": {"limits": {"nvidia.com/gpu": gpus}},
+        "env": [HUB_TOKEN, *({"name": key, "value": value} for key, value in environment.items())],
     }
-    if one.environment and one.lora[0] in command:
-        container["env"] = [{"name": key, "value": value} for key, value in one.environment.items()]
+    pod: dict[str, Any] = {"containers": [container]}
+    if gpus > 1:
+        container["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+        pod["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -336,6 +353,6 @@ def deployment(
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": {"app": label}},
-            "template": {"metadata": {"labels": {"app": label}}, "spec": {"containers": [container]}},
+            "template": {"metadata": {"labels": {"app": label}}, "spec": pod},
         },
     }

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from simlora.core.errors import InputError
-from simlora.metrics.saturation import PAST
+from simlora.metrics.saturation import PAST, UNKNOWN
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import Apart
 from simlora.planning.machines import SLOTS, Machine
 from simlora.planning.tuning import RANK, ROUTER, Settings, Tuning
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import FAILED, RAN, Outcome, Overrides
-from simlora.sweeps.question import Question, figure_of
+from simlora.sweeps.question import LONGER, Question, figure_of
 from simlora.sweeps.running import run_all
 
 SLOWER = "cluster.stragglers"
@@ -49,6 +49,7 @@ class Candidate:
         return seeded(
             (
                 *kept,
+                *self.machine.lengths(),
                 *(f"{key}={_written(value)}" for key, value in chosen.items()),
                 *(() if self.apart is None else self.apart.overrides),
                 *self.more,
@@ -69,8 +70,13 @@ class Candidate:
         return replace(self, more=(f"{SLOWER}=[{slow}]",))
 
     def faster(self, factor: float) -> Candidate:
-        """Return the candidate with the same requests, arriving so many times as fast as the user has them."""
-        return replace(self, more=(f"speedup={factor * float(self.machine.setting('speedup')):.4g}",))
+        """Return the candidate with requests that arrive so many times as fast as the user has them, for as long."""
+        speedup = f"speedup={factor * float(self.machine.setting('speedup')):.4g}"
+        return replace(self, more=(speedup, *self.machine.lengths(factor)))
+
+    def lasting(self, times: int) -> Candidate:
+        """Return the candidate with runs so many times as long as configured."""
+        return replace(self, machine=self.machine.lasting(times))
 
     def changed(self, **fields: Any) -> Candidate:
         """Return a candidate with other fields."""
@@ -111,6 +117,19 @@ class Trials:
     def met(self, candidate: Candidate, seeds: Sequence[int]) -> bool:
         """Whether a candidate keeps the SLO with every seed."""
         return all(one.status == RAN and self.question.met(one) for one in self.outcomes(candidate, seeds))
+
+    def told(self, candidate: Candidate, seeds: Sequence[int]) -> bool:
+        """Whether the runs of a candidate are long enough to tell whether a queue would grow."""
+        return all(
+            one.status == RAN and one.summary["load"]["label"] != UNKNOWN
+            for one in self.outcomes(candidate, seeds)
+        )
+
+    def longer(self, candidate: Candidate) -> Candidate | None:
+        """Return the candidate with longer runs; None where a workload or `longest` has none."""
+        times = LONGER * candidate.machine.times
+        may = bool(candidate.machine.lasts) and times <= self.question.longest
+        return candidate.lasting(times) if may else None
 
     def score(self, candidate: Candidate, seeds: Sequence[int]) -> float:
         """Return how nearly a candidate keeps the SLO: 1 or more if it does; below 0 where it cannot run.

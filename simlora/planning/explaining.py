@@ -27,14 +27,16 @@ LOADS = 0.1
 
 def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
     """Return a plan with all that is known of it."""
-    slower = highest(trials, one.slowed, SLOWEST)
-    busier = highest(trials, one.faster, TRAFFIC_MOST)
+    seeds = trials.question.seeds
+    slower = highest(trials, one, Candidate.slowed, SLOWEST)
+    busier = highest(trials, one, Candidate.faster, TRAFFIC_MOST)
     error = one.machine.error
     return Planned(
         one,
         of.of,
-        tuple(trials.outcomes(one, trials.question.seeds)),
+        tuple(trials.outcomes(one, seeds)),
         headroom=busier,
+        told=trials.told(one if busier == 1.0 else one.faster(busier), seeds),
         slower=slower,
         sure=None
         if error is None
@@ -44,15 +46,30 @@ def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
     )
 
 
-def highest(trials: Trials, harder: Callable[[float], Candidate], most: float) -> float:
-    """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with every seed."""
+def highest(
+    trials: Trials, one: Candidate, harder: Callable[[Candidate, float], Candidate], most: float
+) -> float:
+    """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with every seed.
+
+    It keeps it in longer runs as well, or is looked for again with these.
+    """
     seeds = trials.question.seeds
+    found = most if trials.met(harder(one, most), seeds) else _between(trials, one, harder, most)
+    while (longer := trials.longer(one)) is not None and found > 1.0:
+        if trials.met(harder(longer, found), seeds):
+            return found
+        one, found = longer, _between(trials, longer, harder, found)
+    return found
+
+
+def _between(
+    trials: Trials, one: Candidate, harder: Callable[[Candidate, float], Candidate], most: float
+) -> float:
+    """Return the highest factor, 1 to `most`, which is too much, by bisection."""
     low, high = 1.0, most
-    if trials.met(harder(high), seeds):
-        return high
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
-        if trials.met(harder(middle), seeds):
+        if trials.met(harder(one, middle), trials.question.seeds):
             low = middle
         else:
             high = middle

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed, ready
 from simlora.config.engine_flags import PREFIX_CACHING, TODAY
-from simlora.config.setup import resolved
+from simlora.config.setup import lasts, resolved
 from simlora.config.workloads import workload
 from simlora.core.errors import DoesNotFit, InputError
 from simlora.core.trace import Trace
@@ -68,8 +68,9 @@ class Traffic:
 class Machine:
     """An engine on `gpus` GPUs; `usd_per_hour` of all of them. At least `least` of these carry the traffic.
 
-    `settings` is its configuration by key, `side` what it runs on and is judged by. `error` is the median error of a
-    step by its calibration, None where that does not say.
+    `overrides` are the `user`'s, and what the machine and the traffic add. `settings` is its configuration by key, `side` what it runs on and is judged by. `error` is the median error of a
+    step by its calibration, None where that does not say. `lasts` are the keys that make a run longer, as configured;
+    runs are `times` as long.
     """
 
     engine: str
@@ -77,10 +78,13 @@ class Machine:
     gpus: int
     usd_per_hour: float
     least: int
+    user: Overrides
     overrides: Overrides
     settings: DictConfig
     side: Side
     error: float | None
+    lasts: tuple[tuple[str, float], ...] = ()
+    times: int = 1
 
     @property
     def name(self) -> str:
@@ -95,6 +99,20 @@ class Machine:
     def setting(self, key: str) -> Any:
         """Return a value of its configuration; None for a key that it does not have."""
         return OmegaConf.select(self.settings, key)
+
+    def lasting(self, times: int) -> Machine:
+        """Return the machine with runs so many times as long as configured."""
+        return replace(self, times=times)
+
+    def lengths(self, factor: float = 1.0) -> Overrides:
+        """Return the overrides that make a run as long as it is to be, and `factor` times as long as that."""
+        times = self.times * factor
+        if times == 1.0:
+            return ()
+        return tuple(
+            f"{key}={round(times * value) if isinstance(value, int) else float(f'{times * value:.6g}')!r}"
+            for key, value in self.lasts
+        )
 
 
 @dataclass(frozen=True)
@@ -154,10 +172,12 @@ def machine(
         tp,
         tp * float(per_gpu),
         fewest(setup.scenario, of, bool(OmegaConf.select(config, PREFIX_CACHING)) or of.prefixes),
+        user,
         overrides,
         config,
         sides([{**of_tree(resolved(config)), "kind": provenance.get("kind"), "name": name}])[0],
         None if error is None else float(error),
+        tuple(lasts(config).items()),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -22,6 +22,7 @@ from simlora.config.engine_flags import (
     words,
 )
 from simlora.core.files import expanded
+from simlora.metrics.saturation import NEAR, UNKNOWN
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
@@ -59,13 +60,15 @@ class Planned:
     """One plan. `outcomes` are its runs by seed.
 
     It still keeps the SLO with `headroom` times the traffic, and with iterations `slower` times as long. `sure` is the
-    probability that it holds, as far as the calibration's error goes: None where that is not known.
+    probability that it holds, as far as the calibration's error goes: None where that is not known. `told`: the runs
+    with so much traffic are long enough to tell whether a queue would grow.
     """
 
     candidate: Candidate
     traffic: Traffic
     outcomes: Sequence[Outcome]
     headroom: float
+    told: bool
     slower: float
     sure: float | None
     binds: str
@@ -80,8 +83,20 @@ class Planned:
 
     @property
     def notices(self) -> list[str]:
-        """What the calibration was not measured for, of all that was run with it."""
-        return list(dict.fromkeys(said for one in self.outcomes for said in one.warnings))
+        """What the calibration was not measured for, of all that was run with it, and what a run cannot tell."""
+        return [*dict.fromkeys(said for one in self.outcomes for said in one.warnings), *self._too_short()]
+
+    def _too_short(self) -> Iterator[str]:
+        loads = [one.summary["load"] for one in self.outcomes]
+        unclear = (UNKNOWN,) if self.candidate.machine.lasts else (UNKNOWN, NEAR)  # a trace cannot be longer
+        short = any(load["label"] in unclear for load in loads)
+        if short or not self.told:
+            arrivals_s = min(load["arrivals_s"] for load in loads)
+            of = "the plan" if short else "as much traffic as it carries"
+            yield (
+                f"{arrivals_s:,.0f} s of arrivals are too short to tell whether the queue of {of} would go on growing: "
+                "a longer trace may need more"
+            )
 
     @property
     def extrapolates(self) -> bool:
@@ -135,7 +150,9 @@ class Planned:
     def checked(self) -> Overrides:
         """Overrides with which simlora-capacity finds how much of the traffic the plan carries."""
         return tuple(
-            one for one in self.candidate.overrides(0) if one not in QUIET and not one.startswith("seed=")
+            one
+            for one in self.candidate.lasting(1).overrides(0)
+            if one not in QUIET and not one.startswith("seed=")
         )
 
     def figure(self, name: str) -> tuple[float, float, float]:
@@ -169,7 +186,8 @@ class Planned:
                 {"replicas": count, "adapters": ranks or "all", "command": shlex.join(command)}
                 for count, ranks, command in self.kinds
             ],
-            "overrides": list(one.overrides(0)),
+            "overrides": list(one.lasting(1).overrides(0)),
+            "times_as_long": one.machine.times,
             "notices": self.notices,
         }
 
@@ -202,6 +220,7 @@ class Plan:
                 **{key: str(value) for key, value in one.settings},
                 "apart": "" if one.apart is None else " ".join(one.apart.overrides),
                 "further": " ".join(one.more),
+                "times_as_long": one.machine.times,
                 "status": outcome.status,
             }
             if outcome.status == RAN:
@@ -226,7 +245,10 @@ class Plan:
             f"Traffic: {of.rate_rps:.4g} requests/s of {of.prompt_tokens:.0f} and {of.output_tokens:.0f} tokens on "
             f"average, {len(of.ranks)} adapters" + (f" of ranks up to {max(of.ranks)}" if of.ranks else "")
         )
-        yield heading(list(dict.fromkeys(each.candidate.machine.side for each in self.plans)))
+        judged = {} if self.question.attainment is not None else {"slo": self.question.slo}
+        yield heading(
+            list(dict.fromkeys(replace(each.candidate.machine.side, **judged) for each in self.plans))
+        )
         yield f"SLO: {self.question.slo}; kept with {len(self.question.seeds)} seeds"
         if self._seeds_are_one:
             yield (
@@ -363,8 +385,7 @@ def _without_flags(one: Candidate) -> list[str]:
         for slot in ("scheduler", "loader", "eviction", "kernel")
         for end in ("=", "._target_=")
     )
-    ours = dict.fromkeys(WITHOUT_ADAPTERS)
-    return [own for own in one.machine.overrides if own.startswith(slots) and own not in ours]
+    return [own for own in one.machine.overrides if own.startswith(slots) and own not in WITHOUT_ADAPTERS]
 
 
 def _at_least(factor: float, most: float) -> str:

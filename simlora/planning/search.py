@@ -21,11 +21,11 @@ from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import ways
 from simlora.planning.candidate import SLOWER, Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL, STEPS, explained
-from simlora.planning.machines import Excluded, Machine, Traffic, key_of, machine, traffic_of
+from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, key_of, machine, traffic_of
 from simlora.planning.planned import Plan
 from simlora.planning.tuning import RESEARCH, ROUTER, Tuning, fixed, tuning
 from simlora.sweeps.outcome import RAN, Overrides
-from simlora.sweeps.question import REPLICAS, asked
+from simlora.sweeps.question import LONGER, LONGEST, REPLICAS, asked
 
 DEGREES = (1, 2, 4, 8)
 """GPUs of a machine: as far as one host goes."""
@@ -65,6 +65,7 @@ def plan(
     attainment: float | None = None,
     seeds: int = 3,
     plans: int = 3,
+    longest: int = LONGEST,
     config_dir: str | Path | None = None,
     jobs: int = -1,
     tell: Callable[[str], None] = lambda text: None,
@@ -80,8 +81,14 @@ def plan(
     all once `plans` are known that cost less. Of each the fewest replicas are searched for: from that bound up with the
     flags to begin with, then, by bisection, with flags that a climb over neighbouring values finds, as long as they
     make the SLO nearer. A plan keeps it with each of `seeds` seeds. A climb may end short of the best flags: a plan is
-    an upper bound of the cost, and `experiments/planning` measures how far above an exhaustive grid's it is. The same
-    arguments always give the same plan. Runs are kept, so that an interrupted search goes on where it was.
+    an upper bound of the cost, and `experiments/planning` measures how far above an exhaustive grid's it is.
+
+    A short run begins with an empty cluster and ends before a queue is long. So a plan must keep its SLO in runs four
+    times as long, which must tell whether a queue would grow; otherwise the search of that machine is repeated with
+    longer runs, `longest` times as long as configured at most. A trace from a file is as long as it is: a plan says
+    where that is too short.
+
+    The same arguments always give the same plan. Runs are kept, so that an interrupted search goes on where it was.
 
     `tell` hears sentences: what is looked at, and how long that will take. Raises InputError for a mistake, and where
     no machine keeps the SLO.
@@ -90,9 +97,9 @@ def plan(
     for key in map(key_of, user):
         if key in FOUND:
             raise InputError(f"{key} is what a plan finds; leave it out{FOUND[key]}")
-    question = asked(user, REPLICAS, None, None, limits, attainment, seeds, 0.02)
+    question = asked(user, REPLICAS, None, None, limits, attainment, seeds, 0.02, longest=longest)
     whole("plans", plans, least=1)
-    looked_at, traffic, excluded = machines(user, engines, gpus, degrees, prices or {})
+    looked_at, traffic, excluded = machines(user, engines, gpus, degrees, prices or {}, tune or {})
     if not looked_at:
         reasons = "; ".join(f"{one.name}: {one.reason}" for one in excluded[:3])
         raise InputError(f"no machine is left to plan with ({reasons})")
@@ -102,6 +109,8 @@ def plan(
     pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
     looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.borrowed, one.name))
     of = tuning(looked_at[0], traffic, tune or {}, pace_s)
+    if not any(key_of(one) == "model" for one in user):
+        tell(f"no model is given: {looked_at[0].setting('model.name')} is planned for; model= names another")
     tell(_cost(trials, looked_at, len(excluded), plans, of))
     for each in looked_at:
         worst = sorted(one.usd_per_hour for one in found)[plans - 1] if len(found) >= plans else math.inf
@@ -114,8 +123,7 @@ def plan(
             continue
         before = len(trials.runs)
         of = tuning(each, traffic, tune or {}, pace_s)
-        best = fewest(trials, each, of, most)
-        best = with_some_apart(trials, each, best, of, most)
+        best = lasting(trials, each, of, most)
         runs = len(trials.runs) - before
         if best is None:
             many = "" if most == MOST else f" up to {most} (more would not be among the cheapest)"
@@ -164,6 +172,9 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
     each = (1 + (len({allowed_rank(rank) for rank in traffic.ranks}) > 1)) * (2 * beside + 3 * seeds)
     in_the_end = plans * seeds * (beside + 1 + 2 * (STEPS + 1))
+    if looked_at[0].lasts and trials.question.longest >= LONGER:  # of which each counts for so many
+        each += LONGER * seeds
+        in_the_end += plans * 2 * LONGER * seeds
     runs = (few * each + in_the_end) // 2, 2 * many * each + in_the_end
     cores = effective_n_jobs(trials.jobs)
     least, most = (count * run_s / cores / 60 for count in runs)
@@ -180,6 +191,7 @@ def machines(
     gpus: Sequence[str] | None,
     degrees: Sequence[int],
     prices: Mapping[str, float],
+    tune: Mapping[str, Sequence[Any]],
 ) -> tuple[list[Machine], Traffic, list[Excluded]]:
     """Return the machines, the traffic, and the machines that are left out."""
     known = [*choices("gpu"), *own_choices("gpu", user)]
@@ -192,7 +204,8 @@ def machines(
         if name not in ENGINES:
             raise InputError(f"--engines {name}: its flags are not known; {nearest(name, ENGINES)}")
     of = traffic_of(user, engines[0])
-    follows = fixed(of)
+    slots = [*tune.get(SLOTS, ()), OmegaConf.select(composed(user)[0], SLOTS)]
+    follows = fixed(of, max((one for one in slots if isinstance(one, int)), default=0))
     found: list[Machine] = []
     excluded: list[Excluded] = []
     for engine in engines:
@@ -218,6 +231,39 @@ def gathered(excluded: Sequence[Excluded]) -> Iterator[Excluded]:
         )
         kept.setdefault(key, Excluded(key, one.reason))
     yield from kept.values()
+
+
+def lasting(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
+    """Return the cheapest candidate that keeps the SLO however long its runs are; None if none is found.
+
+    It is searched for again with longer runs where these miss the SLO, or keep it with one replica fewer, as where the
+    loads of a cold start weigh less.
+    """
+    seeds = trials.question.seeds
+    best = cheapest(trials, on, of, most)
+    while best is not None and (longer := trials.longer(best)) is not None:
+        if not trials.met(longer, seeds) or _fewer_do(trials, longer, of):
+            best = cheapest(trials, longer.machine, of, most)
+        elif trials.told(best, seeds):
+            return best
+        else:
+            best = longer
+    return best
+
+
+def _fewer_do(trials: Trials, one: Candidate, of: Tuning) -> bool:
+    """Whether the SLO is kept with one replica fewer, without a change of flags, by the first seed."""
+    if one.apart is not None or one.replicas <= one.machine.least:
+        return False
+    first, replicas = trials.question.seeds[:1], one.replicas - 1
+    starts = [one.changed(replicas=replicas), *opening(one.machine, of, replicas)]
+    trials.run(starts, first)
+    return any(trials.met(start, first) for start in starts)
+
+
+def cheapest(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
+    """Return the fewest replicas, `most` at most, that keep the SLO, all alike or some apart; None if none are found."""
+    return with_some_apart(trials, on, fewest(trials, on, of, most), of, most)
 
 
 def fewest(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:

@@ -9,7 +9,7 @@ from typing import Any
 from simlora.config.composing import choices
 from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, RANKS, allowed_rank, engine
 from simlora.config.own_folder import own_choices
-from simlora.core.checks import number
+from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.planning.machines import SLOTS, Machine, Traffic, key_of
 
@@ -25,6 +25,10 @@ ROUTERS = {
 """Routers that are tried, and where a user finds one like it; `--tune router=` takes any other."""
 RESEARCH = ("rank_aware",)
 """Of these no product has one: another is taken where it keeps the SLO as well."""
+SLOTS_USUAL = 8
+"""Slots of a machine that is looked at for the first time, if there are as many adapters."""
+SEQUENCES_LEAST = 64
+"""Room for requests with which a search begins at least: below, a burst waits for room before it waits for the GPU."""
 UNTUNED = (RANK, ON_HOST)
 """Follow from the adapters: the lowest rank that holds all of them, and room for all on the host."""
 TYPICAL_TPOT_S = 0.04
@@ -52,7 +56,8 @@ class Tuning:
         twice the requests that run then (Little's law).
         """
         running = self.of.rate_rps * self.stay_s / replicas
-        wanted = {SLOTS: self.of.active(self.stay_s, replicas) + 1, SEQUENCES: 2 * running}
+        sequences = max(2 * running, SEQUENCES_LEAST)
+        wanted = {SLOTS: self.of.active(self.stay_s, replicas) + 1, SEQUENCES: sequences}
         return tuple(
             (key, next((value for value in ladder if value >= wanted[key]), ladder[-1]))
             if key in wanted
@@ -80,9 +85,13 @@ class Tuning:
                     yield (*settings[:index], (key, other), *settings[index + 1 :])
 
 
-def fixed(of: Traffic) -> dict[str, Any]:
-    """Return what follows from the adapters alone."""
-    return {RANK: allowed_rank(max(of.ranks)), ON_HOST: len(of.ranks)} if of.ranks else {}
+def fixed(of: Traffic, slots: int = 0) -> dict[str, Any]:
+    """Return what follows from the adapters alone, and from the most `slots` that are asked for."""
+    adapters = len(of.ranks)
+    if not adapters:
+        return {}
+    begin = slots or min(SLOTS_USUAL, adapters)
+    return {RANK: allowed_rank(max(of.ranks)), SLOTS: begin, ON_HOST: max(adapters, begin)}
 
 
 def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tpot_s: float | None) -> Tuning:
@@ -91,9 +100,9 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     A key that the user's overrides set has that value alone. `tpot_s` is the target of a token's time, None where there
     is none. Raises InputError for a key that the engine has no flag for, and for a value that it cannot have.
     """
-    given = {key_of(one) for one in machine.overrides}
+    given = {key_of(one) for one in machine.user}
     for key, values in asked.items():
-        _check(key, values, machine)
+        _check(key, values, machine, of)
         if key in given and key not in UNTUNED:
             raise InputError(
                 f"{key} is set to {machine.setting(key)} and has --tune {key} as well; leave one of them out"
@@ -103,7 +112,7 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     if adapters:
         ladders[SLOTS] = [*(2**power for power in range(12) if 2**power < adapters), adapters]
     ladders |= {
-        SEQUENCES: [64, 128, 256, 512, 1024],
+        SEQUENCES: [2**power for power in range(3, 11)],
         TOKENS: [1024, 2048, 4096, 8192],
         MEMORY: [0.85, 0.9, 0.95],
         ROUTER: list(ROUTERS),
@@ -124,7 +133,7 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     return Tuning(ladders, configured, of, of.output_tokens * (tpot_s or TYPICAL_TPOT_S))
 
 
-def _check(key: str, values: Sequence[Any], machine: Machine) -> None:
+def _check(key: str, values: Sequence[Any], machine: Machine, of: Traffic) -> None:
     """Raise InputError for a key of --tune that is no flag of the engine, or a value that it cannot have."""
     flags = engine(machine.engine).flags
     if key == "replica.tp":
@@ -143,6 +152,11 @@ def _check(key: str, values: Sequence[Any], machine: Machine) -> None:
         known = [*flags, PREFIX_CACHING, ROUTER]
         raise InputError(f"--tune {key}: {machine.engine} has no such flag; it has {', '.join(known)}")
     for value in values:
-        number(f"--tune {key}", value, above=0)
+        if key == MEMORY:
+            number(f"--tune {key}", value, "of the GPU's memory", above=0, most=1)
+        else:
+            whole(f"--tune {key}", value, least=1)
         if key == RANK and value not in RANKS:
             raise InputError(f"--tune {key}: is {value}, must be one of {', '.join(map(str, RANKS))}")
+        if key == RANK and of.ranks and value < max(of.ranks):
+            raise InputError(f"--tune {key}: is {value}, and there are adapters of rank {max(of.ranks)}")

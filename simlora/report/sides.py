@@ -37,7 +37,7 @@ class Side:
         """The conditions that are known, in a line."""
         words = [
             "" if self.model == ABSENT else f"{self.model} on {self.gpu}",
-            "" if self.engine == ABSENT else f"engine {self.engine}",
+            "" if self.engine == ABSENT else f"steps of {self.engine}",
             "" if self.slo == ABSENT else f"SLO {self.slo}",
             "" if self.calibration == ABSENT else f"calibration {self.calibration}",
         ]

@@ -32,7 +32,7 @@ def test_it_shows_a_rate_and_says_where_the_rest_is(
     out = capsys.readouterr().out
     said = json.loads((tmp_path / "outputs/capacity/capacity.json").read_text())
     assert out.startswith(
-        "slora: llama_7b on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1 (published)\n\n"
+        "slora: llama_7b on a10g, steps of slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1 (published)\n\n"
         f"{said['value']:.4g} requests/s, one seed\nwithin 95 % of the requests within every slo.*"
     )
     assert "Results: outputs/capacity/capacity.png, capacity.json, runs.parquet" in out
@@ -110,7 +110,7 @@ def test_several_systems_are_searched_side_by_side(
     assert main([*SMALL, "system=slora,slora_lcfs", "slo.ttft_s=2", "--longest=1"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith(
-        "slora; slora_lcfs: llama_7b on a10g, engine slora, SLO TTFT < 2 s, calibration "
+        "slora; slora_lcfs: llama_7b on a10g, steps of slora, SLO TTFT < 2 s, calibration "
     )
     assert [line.split()[0] for line in out[2:4]] == ["slora", "slora_lcfs"]
     said = json.loads((tmp_path / "outputs/capacity/capacities.json").read_text())

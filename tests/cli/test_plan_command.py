@@ -36,7 +36,7 @@ def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(
     assert "1 kinds of machine, 0 left out; about" in shown.err
     assert "minutes on 1 cores, less what is kept" in shown.err
     assert (
-        "vllm on 1 l40s: llama_3_1_8b on l40s, engine vllm, SLO TTFT < 2 s, "
+        "vllm on 1 l40s: llama_3_1_8b on l40s, steps of vllm, SLO TTFT < 2 s, "
         "calibration l40s-llama_3_1_8b-tp1-vllm (derived)\nSLO: 95 %"
     ) in shown.out
     assert "Plan 1: 1 × vllm on 1 l40s, USD 1.90 an hour" in shown.out

@@ -32,7 +32,7 @@ def test_it_shows_means_and_says_where_the_table_is(
     out = capsys.readouterr().out
     sides, _, *lines = out.splitlines()
     assert sides == (
-        "slora + kv_token_budget=14500; slora_lcfs + kv_token_budget=14500: llama_7b on a10g, engine slora, "
+        "slora + kv_token_budget=14500; slora_lcfs + kv_token_budget=14500: llama_7b on a10g, steps of slora, "
         "SLO TTFT < 6 s, calibration a10g-llama_7b-tp1 (published)"
     )
     assert lines[0] == "ttft_s.p95: median over seeds, 95 % interval"
@@ -151,12 +151,12 @@ def test_systems_with_a_gpu_of_their_own_are_compared_if_asked(capsys: pytest.Ca
     assert not Path("outputs").exists()
     assert main([*grid, "--across", "gpu,model", "--out=both"]) == 0
     first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.startswith("slora: llama_7b on a10g, engine slora, ")
-    assert second.startswith("vllm: llama_3_1_8b on h100_64g, engine vllm, ")
+    assert first.startswith("slora: llama_7b on a10g, steps of slora, ")
+    assert second.startswith("vllm: llama_3_1_8b on h100_64g, steps of vllm, ")
     assert report_main(["both"]) == 2  # the page is asked for anew
     assert "or allow it with --across gpu,model" in capsys.readouterr().err
     assert report_main(["both", "--across=gpu", "--across=model"]) == 0
-    assert capsys.readouterr().out.startswith("slora: llama_7b on a10g, engine slora, ")
+    assert capsys.readouterr().out.startswith("slora: llama_7b on a10g, steps of slora, ")
 
 
 def test_a_changed_system_is_called_by_what_was_changed(capsys: pytest.CaptureFixture[str]) -> None:

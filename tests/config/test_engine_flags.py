@@ -87,6 +87,18 @@ def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
     assert container["resources"]["limits"]["nvidia.com/gpu"] == 2
     assert shlex.join(container["command"]) == command("vllm", "llama_3_1_8b", SETTINGS)
     assert tree["metadata"]["name"] == "vllm-llama-3-1-8b", "a name that Kubernetes takes"
+    assert container["image"] == "vllm/vllm-openai:v0.11.0"
+    assert [each["name"] for each in container["env"]] == ["HF_TOKEN", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"]
+
+
+@pytest.mark.parametrize(("gpus", "shared"), [(1, False), (2, True)])
+def test_gpus_of_one_replica_share_memory(gpus: int, shared: bool) -> None:
+    pod = deployment("sglang", "llama_3_1_8b", words("sglang", "llama_3_1_8b", SETTINGS), 1, gpus)["spec"][
+        "template"
+    ]["spec"]
+    assert ("volumes" in pod) is shared
+    assert ("volumeMounts" in pod["containers"][0]) is shared
+    assert pod["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/health", "port": 30000}
 
 
 def test_a_command_is_read_back_as_its_settings() -> None:

@@ -26,7 +26,7 @@ from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import NOTHING, binding
 from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, machine, traffic_of
 from simlora.planning.search import deployable
-from simlora.planning.tuning import ON_HOST, PREFIX_CACHING, RANK, ROUTER, SEQUENCES, fixed, tuning
+from simlora.planning.tuning import MEMORY, ON_HOST, PREFIX_CACHING, RANK, ROUTER, SEQUENCES, fixed, tuning
 from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
 
@@ -54,7 +54,9 @@ ONE_EACH = {
 
 @pytest.fixture(scope="module")
 def found() -> Plan:
-    return plan(TRAFFIC, gpus=["l40s", "h100_80g"], degrees=[1], prices=PRICES, seeds=2, plans=2, jobs=1)
+    return plan(
+        TRAFFIC, gpus=["l40s", "h100_80g"], degrees=[1], prices=PRICES, seeds=2, plans=2, longest=1, jobs=1
+    )
 
 
 def on(gpu: str = "l40s", user: tuple[str, ...] = TRAFFIC) -> tuple[Machine, Traffic]:
@@ -89,7 +91,9 @@ def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) 
 
 
 def test_the_same_arguments_give_the_same_plan(found: Plan) -> None:
-    again = plan(TRAFFIC, gpus=["h100_80g", "l40s"], degrees=[1], prices=PRICES, seeds=2, plans=2, jobs=2)
+    again = plan(
+        TRAFFIC, gpus=["h100_80g", "l40s"], degrees=[1], prices=PRICES, seeds=2, plans=2, longest=1, jobs=2
+    )
     assert again.text().splitlines()[1:] == found.text().splitlines()[1:]
 
 
@@ -134,15 +138,32 @@ def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
     ("asked", "said"),
     [
         ({"replica.tp": [2]}, "--tune replica.tp: the GPUs of a replica are what --tp says"),
-        ({SEQUENCES: ["many"]}, "--tune replica.max_num_seqs is 'many', must be a finite number"),
+        ({SEQUENCES: ["many"]}, "--tune replica.max_num_seqs is 'many', must be a whole number"),
         ({RANK: [20]}, "--tune replica.max_lora_rank: is 20, must be one of 8, 16, 32"),
         ({ROUTER: ["most_idel"]}, "there is no router 'most_idel'; did you mean most_idle"),
+        ({RANK: [8]}, "--tune replica.max_lora_rank: is 8, and there are adapters of rank 16"),
+        ({SLOTS: [7.5]}, "--tune replica.max_loras is 7.5, must be a whole number"),
+        (
+            {MEMORY: [1.2]},
+            "--tune replica.gpu_memory_utilization is 1.2, must be greater than 0 and at most 1",
+        ),
         ({PREFIX_CACHING: ["on"]}, "must be true, false or both"),
     ],
 )
 def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object]], said: str) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         tuning(*on(), asked, None)
+
+
+def test_the_host_has_room_for_every_slot() -> None:
+    of = traffic_of(TRAFFIC, "vllm")
+    assert fixed(of)[ON_HOST] == 24
+    few = plan(
+        (*TRAFFIC, f"{SLOTS}=32"), gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1,
+        tune={key: values for key, values in ONE_EACH.items() if key != SLOTS},
+    )  # fmt: skip
+    assert "--max-loras 32" in few.text()
+    assert "--max-cpu-loras 32" in few.text()
 
 
 def test_a_flag_is_set_or_tuned_and_not_both() -> None:
@@ -155,7 +176,44 @@ def test_a_flag_is_set_or_tuned_and_not_both() -> None:
 def test_more_traffic_is_more_than_the_user_s() -> None:
     chosen, of = on(user=(*TRAFFIC, "speedup=3"))
     one = Candidate(chosen, 1, tuning(chosen, of, {}, None).start(1))
-    assert one.faster(2.0).more == ("speedup=6",)
+    assert one.faster(2.0).more == ("speedup=6", "workload.duration_s=80"), "for as long"
+
+
+def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell() -> None:
+    """A run of 40 s ends before the queue is long: what is enough for it is not enough for one of 160 s."""
+    few = ONE_EACH | {SLOTS: [24]}
+    short, long = (
+        plan(TRAFFIC, gpus=["l40s"], degrees=[1], prices=PRICES, tune=few, seeds=1, plans=1, longest=longest, jobs=1)
+        for longest in (1, 16)
+    )  # fmt: skip
+    assert any("40 s of arrivals are too short to tell" in notice for notice in short.plans[0].notices)
+    assert not any("too short" in notice for notice in long.plans[0].notices)
+    (one,) = long.plans
+    first = short.plans[0].candidate
+    assert short.trials.met(first, [0])
+    assert not short.trials.met(first.lasting(4), [0])
+    assert long.trials.met(one.candidate.lasting(4 * one.candidate.machine.times), long.question.seeds)
+    lasts_s = round(40 * one.candidate.machine.times * one.headroom)
+    assert f"workload.duration_s={lasts_s}" in one.candidate.faster(one.headroom).overrides(0)
+    assert "workload.duration_s=40 " in f"{shlex.join(one.checked)} ", "a check makes its own runs longer"
+
+
+def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f"{second},{adapter},512,64,16" for second in range(20) for adapter in ("one", "two")]
+    path.write_text("\n".join(["arrival_s,adapter,prompt_tokens,output_tokens,rank", *rows]))
+    user = (*OTHERS, "workload=file", f"workload.path={path}")
+    found = plan(
+        user,
+        gpus=["l40s"],
+        degrees=[1],
+        prices=PRICES,
+        tune=ONE_EACH | {SLOTS: [2]},
+        seeds=1,
+        plans=1,
+        jobs=1,
+    )
+    assert "notice: 19 s of arrivals are too short to tell" in found.text()
 
 
 def test_values_that_cannot_go_together_are_passed_over() -> None:
@@ -200,7 +258,7 @@ def test_what_the_user_sets_is_not_tuned() -> None:
     of = traffic_of(TRAFFIC, "vllm")
     chosen = machine(own[:-1], "vllm", "l40s", 1, 1.9, of, fixed(of))
     assert isinstance(chosen, Machine)
-    found = tuning(replace(chosen, overrides=(*chosen.overrides, own[-1])), of, {}, None)
+    found = tuning(replace(chosen, user=own), of, {}, None)
     assert found.ladders[SLOTS] == [4]
     assert ROUTER not in found.ladders
     assert "scheduler.max_batched_tokens" not in found.ladders, "another scheduler need not have it"
@@ -228,7 +286,7 @@ def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
 
 def test_without_adapters_nothing_is_kept_for_lora() -> None:
     base = (*OTHERS, "workload=synthetic", "workload.adapters=0", "workload.duration_s=30")
-    found = plan(base, gpus=["l40s"], degrees=[1], seeds=1, plans=1, jobs=1)
+    found = plan(base, gpus=["l40s"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1)
     ((_, _, words),) = found.plans[0].kinds
     assert not any("lora" in word for word in words)
     assert not any("max_lora_rank" in notice for notice in found.plans[0].notices)
@@ -251,7 +309,14 @@ def test_prefixes_are_cached_where_requests_may_share_them() -> None:
 def test_a_policy_that_the_engine_has_no_flag_for_is_said(tmp_path: Path) -> None:
     few = {key: values for key, values in ONE_EACH.items() if not key.startswith("scheduler")}
     found = plan(
-        (*TRAFFIC, "scheduler=lcfs"), gpus=["h100_80g"], degrees=[1], tune=few, seeds=1, plans=1, jobs=1
+        (*TRAFFIC, "scheduler=lcfs"),
+        gpus=["h100_80g"],
+        degrees=[1],
+        tune=few,
+        seeds=1,
+        plans=1,
+        longest=1,
+        jobs=1,
     )
     assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
 
@@ -280,9 +345,21 @@ def test_a_plan_is_checked_by_the_slo_that_it_was_made_for() -> None:
         attainment=0.9,
         seeds=1,
         plans=1,
+        longest=1,
         jobs=1,
     )
     assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in found.text()
+
+
+def test_the_heading_has_the_slo_that_is_judged_and_a_model_that_was_not_given_is_said() -> None:
+    heard: list[str] = []
+    user = [one for one in TRAFFIC if not one.startswith(("model=", "slo."))]
+    found = plan(
+        user, gpus=["h100_80g"], degrees=[1], tune=ONE_EACH, limits={"ttft_s.p95": 1.0}, seeds=1, plans=1,
+        longest=1, jobs=1, tell=heard.append,
+    )  # fmt: skip
+    assert ", SLO ttft_s.p95 < 1, calibration" in found.text().splitlines()[1]
+    assert heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
@@ -375,7 +452,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
     ]
     mixed += ["workload.adapters=32", "workload.ranks=[8,8,8,8,8,8,8,256]", "workload.rates_rps=[0.4]"]
     mixed += ["slo.tpot_s=0.06"]
-    found = plan(mixed, gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, jobs=1)
+    found = plan(mixed, gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1)
     (best,) = found.plans
     apart = best.candidate.apart
     assert apart is not None

@@ -168,7 +168,7 @@ def test_a_page_says_once_what_all_run_on(sweep, tmp_path):
     assert "All run SLO TTFT < 6 s." in Page(render(compare([sweep]))).text  # a table of an older simlora
     page = Page(render(compare([make_run(tmp_path / "run")])))
     assert (
-        "All run llama_7b on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1" in page.text
+        "All run llama_7b on a10g, steps of slora, SLO TTFT < 6 s, calibration a10g-llama_7b-tp1" in page.text
     )
 
 

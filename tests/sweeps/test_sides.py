@@ -133,8 +133,8 @@ def test_sides_are_configurations_that_are_alike() -> None:
     one, two = sides(rows)
     assert one == Side(("a", "b"), "a10g", "m", "slora", "TTFT < 6 s", "a10g-m-tp1 (published)")
     assert heading([one, two]) == (
-        "a; b: m on a10g, engine slora, SLO TTFT < 6 s, calibration a10g-m-tp1 (published)\n"
-        "c: m on l40s, engine slora, SLO TTFT < 6 s, calibration a10g-m-tp1"
+        "a; b: m on a10g, steps of slora, SLO TTFT < 6 s, calibration a10g-m-tp1 (published)\n"
+        "c: m on l40s, steps of slora, SLO TTFT < 6 s, calibration a10g-m-tp1"
     )
     many = Side(tuple("abcdefgh"), "–", "–", "–", "–", "–")
     assert many.text() == "a; b; c; d; e; f and 2 more: GPU, model, SLO and calibration are not known"
