@@ -25,11 +25,11 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class Engine:
     """How an engine is started: the words before its flags, and its flags by simlora's keys.
 
-    `image`, its `tag` and the `port` are of its container. `lora` are words that serving adapters needs, `environment` are variables that it needs to load them while it runs,
-    and `adapters` says how they are named to it. `context` is the flag of the longest request. `module` and
-    `model_flag` are in a command that starts it as a module; `spellings` are other names of flags; `defaults` are the
-    engine's own values, by simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes
-    without being told.
+    `image`, its `tag` and the `port` are of its container. `lora` are words that serving adapters needs, `environment`
+    are variables that it needs to load them while it runs, and `adapters` says how they are named to it. `context` is
+    the flag of the longest request. `module` and `model_flag` are in a command that starts it as a module; `spellings`
+    are other names of flags; `defaults` are the engine's own values, by simlora's keys, where they are the same on
+    every GPU. `caches` is whether it caches prefixes without being told.
     """
 
     start: tuple[str, ...]

@@ -68,8 +68,9 @@ class Traffic:
 class Machine:
     """An engine on `gpus` GPUs; `usd_per_hour` of all of them. At least `least` of these carry the traffic.
 
-    `overrides` are the `user`'s, and what the machine and the traffic add. `settings` is its configuration by key, `side` what it runs on and is judged by. `error` is the median error of a
-    step by its calibration, None where that does not say. `lasts` are the keys that make a run longer, as configured;
+    `overrides` are the `user`'s, and what the machine and the traffic add. `settings` is its configuration by key,
+    `side` what it runs on and is judged by. `error` is the median error of a step by its calibration, None where that
+    does not say. `lasts` are the keys that make a run longer, as configured;
     runs are `times` as long.
     """
 

@@ -262,7 +262,7 @@ def _fewer_do(trials: Trials, one: Candidate, of: Tuning) -> bool:
 
 
 def cheapest(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
-    """Return the fewest replicas, `most` at most, that keep the SLO, all alike or some apart; None if none are found."""
+    """Return the fewest replicas, `most` at most, that keep the SLO, all alike or some apart; None if none do."""
     return with_some_apart(trials, on, fewest(trials, on, of, most), of, most)
 
 

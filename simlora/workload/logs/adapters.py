@@ -52,7 +52,7 @@ def adapters(
     numbered = {each: at for at, each in enumerate(used)}
     renamed = np.array([*(numbered.get(each, BASE_MODEL) for each in found), BASE_MODEL], dtype=np.int64)
     adapter: Ints = renamed[codes]
-    ranks = _ranks(table, sources, wishes, adapter, used, faults)
+    ranks = _ranks(table, sources, wishes, adapter, used, faults, notices)
     return adapter, tuple(AdapterSpec(each, ranks.get(each, 1)) for each in used)
 
 
@@ -63,13 +63,14 @@ def _ranks(
     adapter: Ints,
     used: Sequence[str],
     faults: list[Fault],
+    notices: list[str],
 ) -> dict[str, int]:
     """Return the rank of each adapter."""
     name = sources["adapter"].column
     if wishes.rank is not None:
         return dict.fromkeys(used, wishes.rank)
     if wishes.ranks is not None:
-        ranks = _ranks_of_file(wishes.ranks, used, wishes.base_models, faults)
+        ranks = _ranks_of_file(wishes.ranks, used, wishes.base_models, faults, notices)
     elif "rank" in sources:
         return _ranks_of_column(table, sources["rank"].column, adapter, used, faults)
     elif used:
@@ -92,9 +93,9 @@ def _ranks(
 
 
 def _ranks_of_file(
-    path: str, used: Sequence[str], base: Sequence[str], faults: list[Fault]
+    path: str, used: Sequence[str], base: Sequence[str], faults: list[Fault], notices: list[str]
 ) -> dict[str, int]:
-    """Return what a CSV of adapters and ranks says; its faults are those of adapters that no request has, too."""
+    """Return what a CSV of adapters and ranks says; a notice is of those that no request is for."""
     try:
         table = read_table(path)
     except InputError as error:
@@ -112,15 +113,17 @@ def _ranks_of_file(
     ranks = counts(table, "rank", f"a whole number from 1 to {RANK_MAX:,}", RANK_MAX, own)
     wrong: list[tuple[int, str, str]] = []
     found: dict[str, int] = {}
+    known, unasked = {*used}, dict[str, None]()
     for row, each, rank in zip(table.rows.tolist(), names.tolist(), ranks.tolist(), strict=True):
         if each in base:
             wrong.append((row, shown(each), "no base model: it has no rank"))
-        elif each not in used:
-            wrong.append(
-                (row, shown(each), f"an adapter of the log; {nearest(str(each), used)}" if used else "none")
-            )
+        elif each not in known:
+            unasked[str(each)] = None
         elif found.setdefault(each, rank) != rank:
             wrong.append((row, f"{shown(each)} again, of rank {rank}", f"of one rank, here {found[each]}"))
+    if unasked:
+        some = ", ".join([*map(shown, [*unasked][:SHOWN]), *(["..."] if len(unasked) > SHOWN else [])])
+        notices.append(f"{path} has {len(unasked):,} adapters that no request is for: {some}")
     faults += capped([Fault(f"{path}: adapter", there, must, row) for row, there, must in wrong], "rows")
     faults += [Fault(f"{path}: {each.column}", each.there, each.must, each.row, each.more) for each in own]
     return found

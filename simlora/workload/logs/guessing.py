@@ -33,8 +33,8 @@ NAMES = {
         "output_tokens": """
             output_tokens completion_tokens generated_tokens output_token_count completion_token_count
             output_length output_lens output_len completion_length output_sequence_length.value
-            response_tokens generation_tokens num_output_tokens num_generated_tokens tokens_out tokens_completion
-            genai_tokens_output output_toks osl
+            response_tokens generation_tokens num_generation_tokens num_output_tokens num_generated_tokens
+            tokens_out tokens_completion genai_tokens_output output_toks osl
         """,
         "max_output_tokens": "max_output_tokens max_completion_tokens max_tokens max_new_tokens",
         "session": "session session_id x_correlation_id conversation_id chat_id thread_id",

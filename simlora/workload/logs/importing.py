@@ -51,7 +51,7 @@ NO_ERROR_MUST = "empty (--failed drop leaves such rows out)"
 AT_LEAST_1 = "a whole number of tokens, at least 1"
 NOTHING = ("", "none", "null", "nan", "false", "[]", "0")
 """What a column of errors has where there was none."""
-NO_USAGE = "went well, but have no counts of tokens,"
+NO_USAGE = "went well, but lack a count of tokens,"
 ASK_FOR_USAGE = "streamed answers have them where the request has stream_options.include_usage"
 AT_ONCE = "all requests arrive at once"
 BLOCK_TOKENS = (16, 32, 64, 128, 256, 512, 1024, 2048)
@@ -180,11 +180,11 @@ def _without_failed(
 
 
 def _silent(table: Table, sources: dict[str, Source], failed: Flags, faults: list[Fault]) -> Flags:
-    """Return which requests went well and have no counts of tokens; more than half of them are a fault."""
+    """Return which requests went well and lack a count of tokens; more than half of them are a fault."""
     if "prompt_tokens" not in sources or "output_tokens" not in sources:
         return np.zeros(len(table), dtype=np.bool_)
     prompts, outputs = (sources[ours].column for ours in ("prompt_tokens", "output_tokens"))
-    empty = table.columns[prompts].mapped(empty_cells) & table.columns[outputs].mapped(empty_cells)
+    empty = table.columns[prompts].mapped(empty_cells) | table.columns[outputs].mapped(empty_cells)
     found: Flags = empty & ~failed
     if 2 * found.sum() > (~failed).sum():
         faults.append(

@@ -16,7 +16,7 @@ import numpy as np
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
-from simlora.workload.cells import Objects, Piece, objects, packed
+from simlora.workload.cells import Cells, Objects, Piece, objects, packed
 from simlora.workload.chunks import Chunk, Selection, open_text, read_parquet, suffix_of
 from simlora.workload.logs.faults import WHOLE, Fault, rows_at
 from simlora.workload.logs.guessing import may_be_ours
@@ -37,6 +37,8 @@ LISTS = ("data", "requests", "logs", "records", "results", "rows", "items")
 SUMMARY = ("request_throughput", "total_input_tokens")
 AS_ONE = ("error", "errors")
 """Values that stay whole: what counts is whether there is one."""
+PEEKED = 100
+"""Rows of a chunk by which a cell of text is taken to hold JSON."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,9 @@ class _Reader:
         """Return a chunk whose nested cells have columns of their own."""
         columns: dict[str, Piece] = {}
         for name, piece in chunk.columns.items():
-            if piece.codes is not None:
+            if piece.codes is not None and _holds_json(piece.at(np.arange(min(len(piece), PEEKED)))):
+                columns |= self._leaves(name, objects([*Cells([piece])]))
+            elif piece.codes is not None:
                 self.names[name] = None
                 if self._is_kept(name):
                     columns[name] = piece
@@ -116,6 +120,8 @@ class _Reader:
 
     def _leaves(self, name: str, cells: Objects) -> dict[str, Piece]:
         """Return the columns below a name; cells that hold no more names are the column itself."""
+        if name.rpartition(".")[2] not in AS_ONE and _holds_json(Piece(cells[:PEEKED])):
+            cells = objects([_object_in(cell) for cell in cells])
         nested = [] if name.rpartition(".")[2] in AS_ONE else [isinstance(cell, dict) for cell in cells]
         if not any(nested):
             self.names[name] = None
@@ -145,7 +151,7 @@ class _Reader:
                 Fault(WHOLE, f"the column {shown(name)} {names.count(name)} times", "each column once")
             )
         self.names = dict.fromkeys(names)
-        kept = [(at, name) for at, name in enumerate(names) if self._is_kept(name)]
+        kept = {at for at, name in enumerate(names) if self._is_kept(name)}
         long: list[tuple[int, str]] = []
         cells = csv.reader(text, delimiter=separator, skipinitialspace=True)
         for rows, lines in _in_chunks((cells.line_num + 1, row) for row in cells if any(row)):
@@ -154,10 +160,11 @@ class _Reader:
                 for row, line in zip(rows, lines, strict=True)
                 if len(line) > len(names)
             ]
-            columns = {
-                name: packed(objects([line[at] or None if at < len(line) else None for line in lines]))
-                for at, name in kept
-            }
+            columns: dict[str, Piece] = {}
+            for at, name in enumerate(names):
+                if at in kept or any(line[at][:1] == "{" for line in lines[:PEEKED] if at < len(line)):
+                    cells = objects([line[at] or None if at < len(line) else None for line in lines])
+                    columns |= self._leaves(name, cells)
             yield Chunk(columns, np.array(rows, dtype=np.int64))
         if long:
             must = f"{len(names):,}, as many as the header"
@@ -337,6 +344,17 @@ def _decoded(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+def _object_in(cell: Any) -> Any:
+    """Return the object that a text holds as JSON; any other cell as it is."""
+    value = _decoded(cell) if isinstance(cell, str) and cell.lstrip()[:1] == "{" else None
+    return value if isinstance(value, dict) else cell
+
+
+def _holds_json(piece: Piece) -> bool:
+    """Return whether some text of a piece is an object in JSON."""
+    return any(isinstance(cell, str) and isinstance(_object_in(cell), dict) for cell in piece.distinct())
 
 
 def _why_not(text: str) -> str:
