@@ -245,10 +245,10 @@ class Plan:
             f"Traffic: {of.rate_rps:.4g} requests/s of {of.prompt_tokens:.0f} and {of.output_tokens:.0f} tokens on "
             f"average, {len(of.ranks)} adapters" + (f" of ranks up to {max(of.ranks)}" if of.ranks else "")
         )
-        judged = {} if self.question.attainment is not None else {"slo": self.question.slo}
-        yield heading(
-            list(dict.fromkeys(replace(each.candidate.machine.side, **judged) for each in self.plans))
-        )
+        sides = [each.candidate.machine.side for each in self.plans]
+        if self.question.attainment is None:
+            sides = [replace(side, slo=self.question.slo) for side in sides]
+        yield heading(list(dict.fromkeys(sides)))
         yield f"SLO: {self.question.slo}; kept with {len(self.question.seeds)} seeds"
         if self._seeds_are_one:
             yield (

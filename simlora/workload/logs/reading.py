@@ -163,8 +163,8 @@ class _Reader:
             columns: dict[str, Piece] = {}
             for at, name in enumerate(names):
                 if at in kept or any(line[at][:1] == "{" for line in lines[:PEEKED] if at < len(line)):
-                    cells = objects([line[at] or None if at < len(line) else None for line in lines])
-                    columns |= self._leaves(name, cells)
+                    column = objects([line[at] or None if at < len(line) else None for line in lines])
+                    columns |= self._leaves(name, column)
             yield Chunk(columns, np.array(rows, dtype=np.int64))
         if long:
             must = f"{len(names):,}, as many as the header"
