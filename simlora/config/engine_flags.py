@@ -14,6 +14,13 @@ PREFIX_CACHING = "replica.prefix_caching"
 MEMORY = "replica.gpu_memory_utilization"
 TODAY = "replica.adapter_tokenizers=false"
 """vLLM from 0.11 on; before, the first request of each adapter waits until its tokenizer is read."""
+WITHOUT_LORA = (
+    "kernel=merged",
+    "eviction=lru",
+    "replica.adapter_memory=unified",
+    "replica.max_loras=null",
+)
+"""An engine that is started without LoRA: no slots, and no kernels."""
 OF_LORA = ("replica.max_loras", "replica.max_lora_rank", "replica.max_cpu_loras")
 CONTEXT_STEP = 256
 """Tokens to a multiple of which the longest request is rounded up."""
@@ -217,7 +224,7 @@ class Started:
     """What a command that starts an engine says, in simlora's terms.
 
     `model` is the model as the command names it, "" where it names none. `settings` are values by simlora's keys,
-    `unknown` flags that simlora has nothing for, and `left` the keys of flags that the command does not have and whose
+    `unknown` flags that simlora has nothing for, `lora` whether adapters may be served, and `left` the keys of flags that the command does not have and whose
     values the engine takes from its version and GPU.
     """
 
@@ -225,6 +232,7 @@ class Started:
     model: str
     settings: Mapping[str, Any]
     unknown: tuple[str, ...]
+    lora: bool
     left: tuple[str, ...]
 
 
@@ -260,7 +268,8 @@ def started(text: str, activation_share: float = 0.0) -> Started:
     elif MEMORY in settings:
         settings[MEMORY] = round(settings[MEMORY] + activation_share, 4)
     left = tuple(key for key in one.flags if key not in settings)
-    return Started(name, model, settings | {PREFIX_CACHING: caches}, tuple(unknown), left)
+    lora = any(flag == one.lora[0] for flag, _ in flags)
+    return Started(name, model, settings | {PREFIX_CACHING: caches}, tuple(unknown), lora, left)
 
 
 def _in_a_container(words: Sequence[str]) -> list[str]:

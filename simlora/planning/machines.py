@@ -11,7 +11,7 @@ import numpy as np
 from omegaconf import DictConfig, OmegaConf
 
 from simlora.api.preparing import composed, ready
-from simlora.config.engine_flags import PREFIX_CACHING, TODAY
+from simlora.config.engine_flags import PREFIX_CACHING, TODAY, WITHOUT_LORA
 from simlora.config.setup import lasts, resolved
 from simlora.config.workloads import workload
 from simlora.core.errors import DoesNotFit, InputError
@@ -25,13 +25,6 @@ from simlora.workload.facts import longest_tokens
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
-WITHOUT_ADAPTERS = (
-    "kernel=merged",
-    "eviction=lru",
-    "replica.adapter_memory=unified",
-    "replica.max_loras=null",
-)
-"""An engine that is started without LoRA: no slots, and no kernels."""
 SLOTS = "replica.max_loras"
 DRAINED = 0.9
 """Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
@@ -144,7 +137,7 @@ def machine(
     given = {key_of(one) for one in user}
     overrides = (
         *chosen,
-        *(() if of.ranks else WITHOUT_ADAPTERS),
+        *(() if of.ranks else WITHOUT_LORA),
         *(f"{key}={value}" for key, value in follows.items() if key not in given),
         *user,
     )

@@ -15,6 +15,7 @@ import yaml
 
 from simlora.config.engine_flags import (
     PREFIX_CACHING,
+    WITHOUT_LORA,
     activation_share,
     deployment,
     engine,
@@ -26,7 +27,7 @@ from simlora.metrics.saturation import NEAR, UNKNOWN
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.machines import SLOTS, WITHOUT_ADAPTERS, Excluded, Traffic
+from simlora.planning.machines import SLOTS, Excluded, Traffic
 from simlora.planning.tuning import RANK, ROUTER, ROUTERS
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
@@ -385,7 +386,7 @@ def _without_flags(one: Candidate) -> list[str]:
         for slot in ("scheduler", "loader", "eviction", "kernel")
         for end in ("=", "._target_=")
     )
-    return [own for own in one.machine.overrides if own.startswith(slots) and own not in WITHOUT_ADAPTERS]
+    return [own for own in one.machine.overrides if own.startswith(slots) and own not in WITHOUT_LORA]
 
 
 def _at_least(factor: float, most: float) -> str:

@@ -9,7 +9,7 @@ import yaml
 
 from simlora.calibrate.shapes import model_named as shape_of
 from simlora.config.composing import choices
-from simlora.config.engine_flags import TODAY, Started, engine, model_named
+from simlora.config.engine_flags import ENGINES, OF_LORA, TODAY, WITHOUT_LORA, Started, engine, model_named
 from simlora.config.setup import Setup
 from simlora.core.errors import InputError, nearest
 from simlora.core.trees import leaves
@@ -36,19 +36,31 @@ def server_of(
         own.append(f"model={model}")
     if system == "vllm" and TODAY.partition("=")[0] not in given:
         own.append(TODAY)
+    adapters = bool(found.trace.adapters)
     if command is not None:
-        own += [f"{key}={str(value).lower()}" for key, value in command.settings.items()]
+        settings = {k: v for k, v in command.settings.items() if adapters or command.lora or k not in OF_LORA}
+        own += [f"{key}={str(value).lower()}" for key, value in settings.items()]
         notices.append(f"{command.engine} as {' '.join(own)}")
         notices += [
             f"the command has {key}={_text(value)}, and {key}={given[key]} is given, which is simulated"
-            for key, value in command.settings.items()
+            for key, value in settings.items()
             if key in given and given[key] != _text(value)
         ]
+        if adapters and not command.lora:
+            notices.append(
+                f"the command does not enable LoRA, and {found.path} has {len(found.trace.adapters)} adapters; they are "
+                "simulated as if it did, or --base-model names what is none"
+            )
         if command.unknown:
             notices.append(f"not simulated: {', '.join(command.unknown)}")
     elif own:
         says = " and ".join(name for name in (found.engine, found.model) if name)
         notices.append(f"{found.path} is of {says}; simulated is {' '.join(own)}")
+    if not adapters and (command is None or not command.lora) and given.get("system", system) in ENGINES:
+        without = [one for one in WITHOUT_LORA if one.partition("=")[0] not in given]
+        own += without
+        if without:
+            notices.append(f"no request is for an adapter, and the engine is simulated without LoRA: {' '.join(without)}")
     return [*own, *overrides], [*notices, *said]
 
 

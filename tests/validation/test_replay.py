@@ -170,6 +170,22 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
     )
 
 
+@pytest.mark.parametrize("serve", [None, f"vllm serve {LLAMA} --max-num-seqs 128"])
+def test_an_engine_without_adapters_is_simulated_without_lora(serve: str | None, few: dict[str, Any], tmp_path: Path) -> None:
+    path = written(few, tmp_path / "result.json")
+    server = ["gpu=h100_80g", "model=llama_3_1_8b", "system=vllm"]
+    base = simlora.validate(path, server, serve=serve, blame=False)
+    assert any("no request is for an adapter, and the engine is simulated without LoRA" in one for one in base.notices)
+    with_lora = f"vllm serve {LLAMA} --max-num-seqs 128 --enable-lora --max-loras 8 --max-lora-rank 64"
+    slots = simlora.validate(path, server, serve=with_lora, unsaid=EIGHT, blame=False)
+    assert not any("without LoRA" in one for one in slots.notices)
+    most, fewer = (one.base.result.summary["run"]["kv_token_budget"] for one in (base, slots))
+    assert most > fewer, "slots take memory"
+    if serve is not None:
+        said = simlora.validate(path, server, serve=serve, unsaid=EIGHT, blame=False).notices
+        assert any("the command does not enable LoRA" in one for one in said)
+
+
 def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
     few: dict[str, Any], tmp_path: Path
 ) -> None:
