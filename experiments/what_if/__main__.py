@@ -13,7 +13,7 @@ from experiments.studies.points import points
 from experiments.studies.several import of_points
 from experiments.studies.study import Study, read_all
 from experiments.what_if.drawing import draw
-from experiments.what_if.gathered import gather, table, write_csv
+from experiments.what_if.gathered import differences, gather, table, write_csv
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
 
@@ -64,6 +64,9 @@ def _answer(studies: Sequence[Study], seeds: Sequence[int], out: Path, jobs: int
             print(f"  {line}")
         for metric in study.metrics:
             print(table(study, found, metric))
+            if study.x.categories and metric in study.logarithmic:
+                apart = differences(study, own, metric)
+                print(table(study, apart, metric, ", above the lowest of the line with the same requests"))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter
 
 from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.metrics import METRICS
@@ -15,6 +16,12 @@ from experiments.what_if.gathered import Gathered, every_x
 
 WIDE, HIGH = 4.2, 3.0
 """Inches of one plot."""
+MANY = 6
+"""Categories above which their names stand upright, below the last row alone."""
+NAMES = 1.6
+"""Inches of such names."""
+APART = 0.22
+"""Of a category's width: between series."""
 
 
 def draw(study: Study, found: Gathered, path: Path) -> None:
@@ -25,13 +32,18 @@ def draw(study: Study, found: Gathered, path: Path) -> None:
     cells = [(metric, panel) for metric in study.metrics for panel in study.panels]
     columns = len(study.panels) if len(study.panels) > 1 else len(study.metrics)
     rows = len(cells) // columns
-    figure, axes = plt.subplots(
-        rows, columns, figsize=(1.2 + WIDE * columns, 1.1 + HIGH * rows), squeeze=False, layout="constrained"
-    )
-    for ax, (metric, panel) in zip(axes.flat, cells, strict=True):
-        for place, series in enumerate(study.series):
-            _curve(ax, study, found, panel.name, series.name, metric, place)
+    upright = bool(study.x.categories) and len(every_x(study)) > MANY
+    size = 1.2 + WIDE * columns, 1.1 + HIGH * rows + (NAMES if upright else 0.0)
+    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for place, (ax, (metric, panel)) in enumerate(zip(axes.flat, cells, strict=True)):
+        last = place >= len(cells) - columns
+        for order, series in enumerate(study.series):
+            _curve(ax, study, found, panel.name, series.name, metric, order)
         _axes(ax, study, metric)
+        if upright:
+            words = [str(x).replace("_", " ") for x in every_x(study)]
+            ax.set_xticks(range(len(words)), words if last else [""] * len(words), rotation=90)
+            ax.set_xlabel(study.x.label if last else "")
         ax.set_title(panel.title if len(study.panels) > 1 else "", fontsize=10)
     curves: dict[str, Any] = {}
     for ax in axes.flat:
@@ -53,6 +65,8 @@ def _axes(ax: Any, study: Study, metric: str) -> None:
     ax.set_xlabel(study.x.label)
     if metric in study.logarithmic:
         ax.set_yscale("log")
+        for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
+            axis(FuncFormatter(lambda value, _: f"{value:g}"))
     elif metric.endswith("attainment"):
         ax.set_ylim(-0.03, 1.03)
     else:
@@ -71,7 +85,8 @@ def _curve(ax: Any, study: Study, found: Gathered, panel: str, series: str, metr
     if not own:
         return
     factor = METRICS[metric].drawn
-    at = [list(every_x(study)).index(x) if study.x.categories else x for x, _ in own]
+    aside = APART * (place - (len(study.series) - 1) / 2)
+    at = [list(every_x(study)).index(x) + aside if study.x.categories else x for x, _ in own]
     mean = [factor * cell.mean for _, cell in own]
     errors = [
         [0.0 if isnan(cell.low) else factor * (cell.mean - cell.low) for _, cell in own],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Mapping, Sequence
-from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ class Found(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        if isnan(self.low):
+        if math.isnan(self.low):
             return f"{self.mean:.4g}"
         return f"{self.mean:.4g} ± {(self.high - self.low) / 2:.2g}"
 
@@ -42,13 +42,33 @@ def gather(study: Study, own: Sequence[Several]) -> Gathered:
     }
 
 
+def differences(study: Study, own: Sequence[Several], metric: str) -> Gathered:
+    """Return by how much a metric is above that of the x with the least mean, in the same panel and series.
+
+    Seed by seed, with the same requests: the interval is of the mean of these differences, and NaN at that x.
+    """
+    found: dict[tuple[str, str, Any, str], Found] = {}
+    for panel, series in dict.fromkeys((one.point.panel, one.point.series) for one in own):
+        row = [one for one in own if (one.point.panel, one.point.series) == (panel, series)]
+        whole = [one for one in row if len(one.figures(metric)) == len(one.outcomes)]
+        if not whole:
+            continue
+        least = min(whole, key=lambda one: fmean(one.figures(metric)))
+        for one in whole:
+            pairs = zip(one.figures(metric), least.figures(metric), strict=True)
+            apart = [its - lowest for its, lowest in pairs]
+            ends = interval(apart) if one is not least else (math.nan, math.nan)
+            found[panel, series, one.point.x, metric] = Found(fmean(apart), *ends)
+    return found
+
+
 def every_x(study: Study) -> Sequence[Any]:
     """Return all values of x, of whichever panel."""
     return list(dict.fromkeys(x for panel in study.panels for x in panel.x))
 
 
-def table(study: Study, found: Gathered, metric: str) -> str:
-    """Return a metric as aligned text, a line a panel and series, a column a value of x."""
+def table(study: Study, found: Gathered, metric: str, of: str = "") -> str:
+    """Return a metric as aligned text, a line a panel and series, a column a value of x; `of` heads it."""
     drawn = METRICS[metric].drawn
     head = ["", *(str(x) for x in every_x(study))]
     rows = [head]
@@ -70,7 +90,8 @@ def table(study: Study, found: Gathered, metric: str) -> str:
         )
         for row in rows
     ]
-    return "\n".join([f"  {METRICS[metric].label} over {study.x.label}", *(line.rstrip() for line in lines)])
+    title = f"  {METRICS[metric].label}{of} over {study.x.label}"
+    return "\n".join([title, *(line.rstrip() for line in lines)])
 
 
 def write_csv(path: Path, study: Study, found: Gathered) -> None:
@@ -79,4 +100,4 @@ def write_csv(path: Path, study: Study, found: Gathered) -> None:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(["panel", "series", study.x.key, "metric", "mean", "low", "high"])
         for (panel, series, x, metric), cell in found.items():
-            rows.writerow([panel, series, x, metric, *("" if isnan(part) else part for part in cell)])
+            rows.writerow([panel, series, x, metric, *("" if math.isnan(part) else part for part in cell)])
