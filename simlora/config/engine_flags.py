@@ -224,8 +224,8 @@ class Started:
     """What a command that starts an engine says, in simlora's terms.
 
     `model` is the model as the command names it, "" where it names none. `settings` are values by simlora's keys,
-    `unknown` flags that simlora has nothing for, `lora` whether adapters may be served, and `left` the keys of flags that the command does not have and whose
-    values the engine takes from its version and GPU.
+    `unknown` flags that simlora has nothing for, `lora` whether adapters may be served, and `left` the keys of flags
+    that the command does not have and whose values the engine takes from its version and GPU.
     """
 
     engine: str

@@ -47,9 +47,10 @@ def server_of(
             if key in given and given[key] != _text(value)
         ]
         if adapters and not command.lora:
+            many = len(found.trace.adapters)
             notices.append(
-                f"the command does not enable LoRA, and {found.path} has {len(found.trace.adapters)} adapters; they are "
-                "simulated as if it did, or --base-model names what is none"
+                f"the command does not enable LoRA, and {found.path} has {many} adapters, which are simulated as if it "
+                "did; --base-model names what is none"
             )
         if command.unknown:
             notices.append(f"not simulated: {', '.join(command.unknown)}")
@@ -60,7 +61,8 @@ def server_of(
         without = [one for one in WITHOUT_LORA if one.partition("=")[0] not in given]
         own += without
         if without:
-            notices.append(f"no request is for an adapter, and the engine is simulated without LoRA: {' '.join(without)}")
+            words = " ".join(without)
+            notices.append(f"no request is for an adapter, and the engine is simulated without LoRA: {words}")
     return [*own, *overrides], [*notices, *said]
 
 
