@@ -171,7 +171,9 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
 
 
 @pytest.mark.parametrize("serve", [None, f"vllm serve {LLAMA} --max-num-seqs 128"])
-def test_an_engine_without_adapters_is_simulated_without_lora(serve: str | None, few: dict[str, Any], tmp_path: Path) -> None:
+def test_an_engine_without_adapters_is_simulated_without_lora(
+    serve: str | None, few: dict[str, Any], tmp_path: Path
+) -> None:
     path = written(few, tmp_path / "result.json")
     server = ["gpu=h100_80g", "model=llama_3_1_8b", "system=vllm"]
     base = simlora.validate(path, server, serve=serve, blame=False)
