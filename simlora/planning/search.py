@@ -175,7 +175,7 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     if looked_at[0].lasts and trials.question.longest >= LONGER:  # of which each counts for so many
         each += LONGER * seeds
         in_the_end += plans * 2 * LONGER * seeds
-    runs = (few * each + in_the_end) // 2, 2 * many * each + in_the_end
+    runs = (few * each + in_the_end) // 2, 3 * many * each + in_the_end
     cores = effective_n_jobs(trials.jobs)
     least, most = (count * run_s / cores / 60 for count in runs)
     return (
