@@ -1,4 +1,4 @@
-"""Draw what is no run: `python -m experiments.caraserve.kernels [--out DIR]`.
+"""Draw CaraServe's kernels and popularity, from the calibration: `python -m experiments.caraserve.kernels [--out DIR]`.
 
 Figures 4, 5 and 9 (decode steps over batch and ranks), 12 (popularity) and 18 (LoRA on CPU cores), from the calibration
 a10-llama_2_7b-tp1 and the workload that the other figures use.

@@ -1,4 +1,4 @@
-"""Draw what is no run: `python -m experiments.dlora.kernels [--out DIR]`.
+"""Draw what dLoRA's adapters add to an iteration, from calibrations: `python -m experiments.dlora.kernels [--out DIR]`.
 
 Figure 5, what adapters add to an iteration, from the calibrations; and section 4.2's example, of one request.
 """

@@ -1,4 +1,4 @@
-"""`python -m experiments.kernels.measured`: do the kernel times that calibrations are composed of hold on real GPUs?
+"""Whether the kernel times of composed calibrations hold on real GPUs: `python -m experiments.kernels.measured`.
 
 Whole iterations that simlora-profile timed on an H100 and an H200 (`profiler/measured`), beside sums of kernels of
 NVIDIA's tables for the same GPU, model and contexts. What is left over is the host's part, and the difference between

@@ -1,4 +1,4 @@
-"""Measure what a server holds: `python -m experiments.serving [--seconds S] [--rates R,R,…] [key=value …]`.
+"""Measure what load simlora-serve holds: `python -m experiments.serving [--seconds S] [--rates R,R,…] [key=value …]`.
 
 Starts `simlora-serve` beside a client, a process each, and prints a row a rate: requests and streamed tokens a second,
 the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of a core

@@ -1,4 +1,4 @@
-"""Whether anything leaks: `python -m experiments.serving.soak [--minutes M]`.
+"""Whether simlora-serve leaks memory or connections: `python -m experiments.serving.soak [--minutes M]`.
 
 Clients ask, leave in the middle of an answer, load and unload adapters, and send bodies that are broken or huge.
 Printed are statuses by kind of client, the server's resident memory over time, and what is left when all have gone.

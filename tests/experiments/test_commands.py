@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments import __main__ as index
 from experiments.studies.command import ended, made, writable
 from simlora.calibrate import calibration_file
 from simlora.calibrate.calibration_file import CALIBRATIONS, nested, save
@@ -112,3 +113,20 @@ def test_a_calibration_is_written_whole_or_not_at_all(
 def test_names_with_dots_are_a_tree() -> None:
     assert nested({"a.b": 1, "a.c.d": 2}, {"e": 3}) == {"e": 3, "a": {"b": 1, "c": {"d": 2}}}
     assert calibration_file.derived("b") == {"kind": "derived", "source": "b"}
+
+
+def test_one_command_lists_all_and_runs_each(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    have = index.commands()
+    assert {name.removesuffix(".__main__") for name in COMMANDS} <= have.keys()
+    assert all(about and ": `" not in about for about in have.values())
+    assert index.main([]) == 0
+    assert f"  {'dlora.example':<27}{have['dlora.example']}\n" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["python -m experiments"])
+    with pytest.raises(SystemExit) as left:
+        index.main(["planning", "--help"])
+    assert left.value.code == 0
+    assert "usage: python -m experiments.planning" in capsys.readouterr().out
+    assert index.main(["planing"]) == 2
+    assert "did you mean planning" in capsys.readouterr().err
