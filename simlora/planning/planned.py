@@ -101,8 +101,8 @@ class Planned:
 
     @property
     def extrapolates(self) -> bool:
-        """Whether something is beyond what was measured, or by roofline from another GPU."""
-        beyond = ("extrapolated", "roofline", "none were measured")
+        """Whether something is beyond what was measured, which the calibration's error does not count."""
+        beyond = ("extrapolated", "none were measured")
         return any(word in said for said in self.notices for word in beyond)
 
     @property
