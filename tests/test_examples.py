@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from simlora.cli import capacity, plan, report, serve, sweep
+from experiments import __main__ as index
+from simlora.api.preparing import composed
+from simlora.cli import calibrate, capacity, check, plan, record, report, serve, sweep, trace, validate
+from simlora.core.errors import InputError
 
 HOME = Path(__file__).parents[1]
 PAGES = (HOME / "README.md", *sorted((HOME / "docs").glob("*.md")))
@@ -72,3 +75,63 @@ def test_so_does_help(examples: str) -> None:
 def test_help_of_each_comparing_command_has_across() -> None:
     for command in (sweep, capacity, report):
         assert "--across gpu" in command._parser().format_help()
+
+
+def words_of(command: str) -> list[str]:
+    """Return the words after a command's name, up to the end of the command in a shell."""
+    words = shlex.split(command, comments=True)
+    ends = [at for at, word in enumerate(words) if word in ("|", "&&", ";", "&", ">")]
+    return words[1 : min(ends, default=len(words))]
+
+
+def first(word: str) -> str:
+    """Return an override with the first of its values: of `k=1,2` and `k=range(1,9)` `k=1`, of `k=[1,2]` all of it."""
+    word = re.sub(r"=range\((\w+),.*\)$", r"=\1", word)
+    depth = 0
+    for at, letter in enumerate(word):
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth == 0:
+            return word[:at]
+    return word
+
+
+PARSERS = {
+    f"simlora-{name}": module._parser
+    for name, module in (
+        ("sweep", sweep), ("capacity", capacity), ("plan", plan), ("serve", serve), ("validate", validate),
+        ("calibrate", calibrate), ("check", check), ("record", record), ("report", report), ("trace", trace),
+    )
+}  # fmt: skip
+OWN = re.compile(
+    r"my_\w+|my/|mine|~|\$|_target_=(?!simlora)|…|\.\.\.|NAME|KEY|FILE|DIR|-cn\b|--config-name|hydra"
+)
+"""What an example has of the reader's own, or leaves out."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_and_keys_of_every_command_are_there(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in dict.fromkeys(commands(page.read_text())):
+        if OWN.search(command):
+            continue
+        words, name = words_of(command), Path(shlex.split(command, comments=True)[0]).name
+        if name in PARSERS:
+            try:
+                words = getattr(PARSERS[name]().parse_intermixed_args(words), "overrides", [])
+            except SystemExit as left:
+                assert left.code == 0, f"{command}: {capsys.readouterr().err}"
+        keys = [first(word) for word in words if "=" in word and not word.startswith("-")]
+        try:
+            composed(keys)
+        except InputError as error:
+            raise AssertionError(f"{command}: {error}") from error
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_studies_and_targets_of_every_page_are_there(page: Path) -> None:
+    text = page.read_text()
+    have = index.commands()
+    wanted = set(re.findall(r"python -m experiments\.([\w.]*\w)", text))
+    assert wanted <= have.keys(), wanted - have.keys()
+    targets = set(re.findall(r"^([a-z-]+):", (HOME / "Makefile").read_text(), re.MULTILINE))
+    called = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))
+    assert called <= targets, called - targets
