@@ -118,7 +118,9 @@ def test_options_and_keys_of_every_command_are_there(page: Path, capsys: pytest.
             try:
                 words = getattr(PARSERS[name]().parse_intermixed_args(words), "overrides", [])
             except SystemExit as left:
-                assert left.code == 0, f"{command}: {capsys.readouterr().err}"
+                if left.code:
+                    pytest.fail(f"{command}: {capsys.readouterr().err}")
+                continue
         keys = [first(word) for word in words if "=" in word and not word.startswith("-")]
         try:
             composed(keys)
