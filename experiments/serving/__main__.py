@@ -8,7 +8,6 @@ that the server took. The client is on another core.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import re
 import signal
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.serving.load import load
+from experiments.serving.load import load, run
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=50"),
@@ -81,7 +80,7 @@ def quantiles_s(before: dict[tuple[str, str], float], after: dict[tuple[str, str
 def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str]) -> tuple[str, ...]:
     """Return what one rate gives."""
     before = metrics(address)
-    counted = asyncio.run(load(address, rate_rps, tokens, adapters, seconds))
+    counted = run(load(address, rate_rps, tokens, adapters, seconds))
     after = metrics(address)
     median_s, p99_s, most_s = quantiles_s(before, after)
 
@@ -116,7 +115,7 @@ def main() -> None:
         with urllib.request.urlopen(f"{address}/version") as response:
             print(response.read().decode(), f"{len(cores)} cores, load average {os.getloadavg()[0]:.1f}")
         adapters = [f"adapter_{number}" for number in range(50)]
-        asyncio.run(load(address, 20, options.tokens, adapters, 5))
+        run(load(address, 20, options.tokens, adapters, 5))
         print(*(f"{name:>14}" for name in HEADER))
         for rate_rps in map(float, options.rates.split(",")):
             found = row(address, rate_rps, options.tokens, options.seconds, adapters)

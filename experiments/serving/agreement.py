@@ -7,14 +7,13 @@ the record. Printed are medians of the client and of the simulation.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 from experiments.serving.__main__ import serving
-from experiments.serving.load import load
+from experiments.serving.load import load, run
 from simlora.api import simulate
 
 REPLICA = ("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=16")
@@ -34,7 +33,7 @@ def main() -> None:
         path = Path(folder, "seen.csv")
         with serving(["--record", str(path), *REPLICA, *SHARED, WORKLOAD]) as (address, _):
             seconds = options.requests / options.rate
-            seen = asyncio.run(load(address, options.rate, options.tokens, adapters, seconds))
+            seen = run(load(address, options.rate, options.tokens, adapters, seconds))
         result = simulate([*REPLICA, *SHARED, "workload=file", f"workload.path={path}"])
     rows = result.tables["requests"]
     first_token_s = rows.first_token_s - rows.arrival_s

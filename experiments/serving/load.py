@@ -1,16 +1,26 @@
-"""Open-loop load on a server: so many streamed requests a second, each in a task of its own."""
+"""Open-loop load on a server: a Poisson process of streamed requests, over connections that are kept.
+
+The client speaks just the HTTP that it needs: with aiohttp a client takes more of a core than the server does, falls
+behind itself, and sends in bunches of fifty what should come one by one.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from typing import cast
+from urllib.parse import urlsplit
 
-import aiohttp
+import numpy as np
+
+from simlora.serving.server import new_loop
 
 PROMPT_TOKENS = 128
 """Of every request: at four characters a token."""
+END_OF_EVENT, END_OF_BODY = b"\n\n", b"0\r\n\r\n"
 
 
 @dataclass
@@ -25,45 +35,103 @@ class Counted:
     gaps_s: list[float] = field(default_factory=list)
 
 
+def run(asking: Coroutine[None, None, Counted]) -> Counted:
+    """Return what a load brought, on the event loop that the server has."""
+    with asyncio.Runner(loop_factory=new_loop()) as runner:
+        return runner.run(asking)
+
+
 async def load(
     address: str, rate_rps: float, tokens: int, adapters: Sequence[str], seconds: float
 ) -> Counted:
-    """Ask at even gaps, of the adapters in turn; return what came back until the last answer."""
+    """Ask of the adapters in turn; return what came back until the last answer.
+
+    Gaps are exponential, with the same seed each time.
+    """
+    gaps_s = np.random.default_rng(0).exponential(1 / rate_rps, int(rate_rps * seconds))
     counted, began_s = Counted(), time.perf_counter()
-    timeout = aiohttp.ClientTimeout(total=120)
-    connector = aiohttp.TCPConnector(limit=0)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        tasks = []
-        for number in range(int(rate_rps * seconds)):
-            await asyncio.sleep(began_s + number / rate_rps - time.perf_counter())
-            body = {
-                "model": adapters[number % len(adapters)],
-                "prompt": "x" * (4 * PROMPT_TOKENS),
-                "max_tokens": tokens,
-                "ignore_eos": True,
-                "stream": True,
-            }
-            tasks.append(asyncio.ensure_future(_ask(session, f"{address}/v1/completions", body, counted)))
-        await asyncio.gather(*tasks)
+    where, loop = urlsplit(address), asyncio.get_running_loop()
+    idle: list[_Connection] = []
+    answers = []
+    for number, due_s in enumerate(np.cumsum(gaps_s).tolist()):
+        if (wait_s := began_s + due_s - time.perf_counter()) > 0:
+            await asyncio.sleep(wait_s)
+        body = {
+            "model": adapters[number % len(adapters)],
+            "prompt": "x" * (4 * PROMPT_TOKENS),
+            "max_tokens": tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        if idle:
+            connection = idle.pop()
+        else:
+            _, connection = await loop.create_connection(
+                lambda: _Connection(counted, idle), where.hostname, where.port
+            )
+        answers.append(connection.ask(where.netloc, json.dumps(body).encode()))
+    await asyncio.gather(*answers)
+    for connection in idle:
+        connection.close()
     counted.seconds = time.perf_counter() - began_s
     return counted
 
 
-async def _ask(
-    session: aiohttp.ClientSession, address: str, body: dict[str, object], counted: Counted
-) -> None:
-    try:
-        asked_s = last_s = time.perf_counter()
-        async with session.post(address, json=body) as response:
-            events = 0
-            async for part in response.content.iter_any():
-                now_s = time.perf_counter()
-                (counted.gaps_s if events else counted.first_token_s).append(
-                    now_s - last_s if events else now_s - asked_s
-                )
-                events, last_s = events + part.count(b"\n\n"), now_s
-            counted.answered += response.status == 200
-            counted.failed += response.status != 200
-            counted.tokens += events - 1  # the last one is [DONE]
-    except aiohttp.ClientError:
-        counted.failed += 1
+class _Connection(asyncio.Protocol):
+    """A connection that asks for one streamed answer at a time, and joins the `idle` ones behind it."""
+
+    def __init__(self, counted: Counted, idle: list[_Connection]) -> None:
+        self._counted, self._idle = counted, idle
+        self._last_s, self._events, self._ok = 0.0, 0, False
+        self._answer: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is of no class of asyncio's
+
+    def ask(self, host: str, body: bytes) -> asyncio.Future[None]:
+        """Send a request; return what is done when its answer is over."""
+        assert self._transport is not None
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        self._answer = asyncio.get_running_loop().create_future()
+        self._events, self._ok, self._last_s = 0, False, time.perf_counter()
+        self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        now_s, counted = time.perf_counter(), self._counted
+        if not self._events:
+            self._ok = self._ok or data.startswith(b"HTTP/1.1 200")
+        if events := data.count(END_OF_EVENT):
+            gap_s = now_s - self._last_s
+            (counted.gaps_s if self._events else counted.first_token_s).append(gap_s)
+            self._events, self._last_s = self._events + events, now_s
+        if data.endswith(END_OF_BODY) or (not self._ok and not self._events):
+            self._over()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._answer is not None:
+            self._ok = False
+            self._over()
+        elif self in self._idle:  # the server keeps none for long
+            self._idle.remove(self)
+
+    def close(self) -> None:
+        """Close the connection."""
+        assert self._transport is not None
+        self._transport.close()
+
+    def _over(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return
+        self._counted.answered += self._ok
+        self._counted.failed += not self._ok
+        self._counted.tokens += max(self._events - 1, 0)  # the last one is [DONE]
+        assert self._transport is not None
+        if self._ok:
+            self._idle.append(self)
+        else:
+            self._transport.close()
+        if not answer.done():
+            answer.set_result(None)

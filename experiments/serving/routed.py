@@ -8,7 +8,6 @@ the requests and the distinct adapters of each replica, the loads, and first tok
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import socket
@@ -25,7 +24,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from experiments.serving.load import PROMPT_TOKENS, load
+from experiments.serving.load import PROMPT_TOKENS, load, run
 from simlora.api import simulate
 
 REPLICAS, ADAPTERS = 4, 50
@@ -114,7 +113,7 @@ def live(
             started(serve, f"http://127.0.0.1:{first}/health"),
             started(proxy, f"{address}/health/liveliness", **local),
         ):
-            seen = asyncio.run(load(address, rate_rps, tokens, adapters, len(adapters) / rate_rps))
+            seen = run(load(address, rate_rps, tokens, adapters, len(adapters) / rate_rps))
         tables, loads = [], 0
         for replica in range(REPLICAS):
             out = folder / "out" / str(replica)

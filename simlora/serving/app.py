@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -31,10 +31,11 @@ Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 def app(front: Front) -> Starlette:
     """Return the ASGI application of a front."""
     api = _Api(front)
-    return Starlette(
+    answers = {"/v1/completions": _endpoint(api.completions), "/v1/chat/completions": _endpoint(api.chat)}
+    return _App(
+        answers,
         routes=[
-            Route("/v1/completions", _endpoint(api.completions), methods=["POST"]),
-            Route("/v1/chat/completions", _endpoint(api.chat), methods=["POST"]),
+            *(Route(path, answer, methods=["POST"]) for path, answer in answers.items()),
             Route("/v1/models", api.models),
             Route("/v1/load_lora_adapter", _endpoint(api.load), methods=["POST"]),
             Route("/v1/unload_lora_adapter", _endpoint(api.unload), methods=["POST"]),
@@ -49,6 +50,18 @@ def app(front: Front) -> Starlette:
         ],
         exception_handlers={HTTPException: _http_error, ApiError: _api_error},
     )
+
+
+class _App(Starlette):
+    """Starlette's, but that requests for answers go past its middleware, which wraps each token twice."""
+
+    def __init__(self, answers: Mapping[str, ASGIApp], **others: Any) -> None:
+        super().__init__(**others)
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = self._answers.get(scope["path"]) if scope.get("method") == "POST" else None
+        await (answer or super().__call__)(scope, receive, send)
 
 
 class _Api:
