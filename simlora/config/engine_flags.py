@@ -32,11 +32,11 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 class Engine:
     """How an engine is started: the words before its flags, and its flags by simlora's keys.
 
-    `image`, its `tag` and the `port` are of its container. `lora` are words that serving adapters needs, `environment`
-    are variables that it needs to load them while it runs, and `adapters` says how they are named to it. `context` is
-    the flag of the longest request. `module` and `model_flag` are in a command that starts it as a module; `spellings`
-    are other names of flags; `defaults` are the engine's own values, by simlora's keys, where they are the same on
-    every GPU. `caches` is whether it caches prefixes without being told.
+    `image`, its `tag`, the `port` and what lets it `listen` to others are of its container. `lora` are words that
+    serving adapters needs, `environment` are variables that it needs to load them while it runs, and `adapters` says
+    how they are named to it. `context` is the flag of the longest request. `module` and `model_flag` are in a command
+    that starts it as a module; `spellings` are other names of flags; `defaults` are the engine's own values, by
+    simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
     """
 
     start: tuple[str, ...]
@@ -48,6 +48,7 @@ class Engine:
     image: str
     tag: str
     port: int
+    listen: tuple[str, ...]
     environment: Mapping[str, str]
     adapters: str
     module: str
@@ -76,6 +77,7 @@ ENGINES = {
         image="vllm/vllm-openai",
         tag="v0.11.0",
         port=8000,
+        listen=(),
         environment={"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "True"},
         adapters="--lora-modules NAME=PATH …, or POST /v1/load_lora_adapter with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True",
         module="vllm.entrypoints.openai.api_server",
@@ -101,6 +103,7 @@ ENGINES = {
         image="lmsysorg/sglang",
         tag="latest",
         port=30000,
+        listen=("--host", "0.0.0.0"),
         environment={},
         adapters="--lora-paths NAME=PATH …, or POST /load_lora_adapter",
         module="sglang.launch_server",
@@ -135,6 +138,16 @@ HUB_TOKEN = {
     "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}},
 }
 """Where a container finds the token with which models are downloaded whose licence asks for one."""
+
+
+WINDOWS = {
+    **dict.fromkeys(("llama_7b", "llama_13b", "llama_30b"), 2048),
+    **dict.fromkeys(("llama_2_7b", "llama_2_13b", "llama_2_70b"), 4096),
+    **dict.fromkeys(("llama_3_1_8b", "llama_3_3_70b"), 131072),
+    **dict.fromkeys(("mistral_7b", "mixtral_8x7b", "qwen_2_5_7b"), 32768),
+    **dict.fromkeys(("qwen3_8b", "qwen3_14b", "qwen3_32b", "qwen3_30b_a3b"), 40960),
+}
+"""Tokens that a request may have: max_position_embeddings of the models' published config.json."""
 
 
 def model_named(name: str) -> str | None:
@@ -176,7 +189,9 @@ def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str,
         return engine(name).prefix_caching[bool(value)]
     if key == MEMORY and name == "sglang":
         value = float(value) - activation_share
-    return engine(name).flags.get(key, key), f"{value:.3g}" if isinstance(value, float) else str(value)
+    return engine(name).flags.get(key, key), f"{round(value, 4):g}" if isinstance(value, float) else str(
+        value
+    )
 
 
 def activation_share(setting: Callable[[str], Any]) -> float:
@@ -212,6 +227,12 @@ def words(
     if (caches := settings.get(PREFIX_CACHING)) is not None:
         found += flag(name, PREFIX_CACHING, caches, activation_share)
     return found
+
+
+def context(model: str, longest_tokens: int, kv_tokens: int) -> int:
+    """Return the length that requests may have: the longest, where the model's window and a replica's KV have room."""
+    rounded = -(-longest_tokens // CONTEXT_STEP) * CONTEXT_STEP
+    return min(rounded, kv_tokens // CONTEXT_STEP * CONTEXT_STEP, WINDOWS.get(model, rounded))
 
 
 def command(name: str, model: str, settings: Mapping[str, Any], **more: Any) -> str:
@@ -345,7 +366,7 @@ def deployment(
     container = {
         "name": name,
         "image": f"{one.image}:{one.tag}",
-        "command": [*command],
+        "command": [*command, *one.listen],
         "ports": [{"containerPort": one.port}],
         "readinessProbe": {"httpGet": {"path": "/health", "port": one.port}},
         "resources": {"limits": {"nvidia.com/gpu": gpus}},

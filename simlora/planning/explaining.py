@@ -9,7 +9,7 @@ from statistics import fmean
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.machines import SLOTS
+from simlora.planning.machines import SLOTS, longest
 from simlora.planning.planned import BEYOND, SLOWEST, TRAFFIC_MOST, Beside, Planned
 from simlora.planning.tuning import SEQUENCES, Tuning
 from simlora.sweeps.outcome import RAN, Outcome
@@ -35,6 +35,7 @@ def explained(trials: Trials, one: Candidate, of: Tuning) -> Planned:
         one,
         of.of,
         tuple(trials.outcomes(one, seeds)),
+        longest_tokens=longest(one.machine, seeds, of.of),
         headroom=busier,
         told=trials.told(one if busier == 1.0 else one.faster(busier), seeds),
         slower=slower,
@@ -51,22 +52,25 @@ def highest(
 ) -> float:
     """Return the highest factor, 1 to `most`, with which what `harder` makes keeps the SLO with every seed.
 
-    It keeps it in longer runs as well, or is looked for again with these.
+    It keeps it in longer runs as well, which a little more does not, or is looked for again with these.
     """
-    seeds = trials.question.seeds
-    found = most if trials.met(harder(one, most), seeds) else _between(trials, one, harder, most)
-    while (longer := trials.longer(one)) is not None and found > 1.0:
-        if trials.met(harder(longer, found), seeds):
-            return found
-        one, found = longer, _between(trials, longer, harder, found)
+    seeds, step = trials.question.seeds, most ** (0.5**STEPS)
+    found = most if trials.met(harder(one, most), seeds) else _between(trials, one, harder, 1.0, most)
+    while (longer := trials.longer(one)) is not None:
+        if not trials.met(harder(longer, found), seeds):
+            found = _between(trials, longer, harder, 1.0, found)
+        elif found < most and trials.met(harder(longer, found * step), seeds):
+            found = _between(trials, longer, harder, found * step, most)
+        else:
+            break
+        one = longer
     return found
 
 
 def _between(
-    trials: Trials, one: Candidate, harder: Callable[[Candidate, float], Candidate], most: float
+    trials: Trials, one: Candidate, harder: Callable[[Candidate, float], Candidate], low: float, high: float
 ) -> float:
-    """Return the highest factor, 1 to `most`, which is too much, by bisection."""
-    low, high = 1.0, most
+    """Return the highest factor from `low`, which the SLO is kept with, to `high`, which is too much, by bisection."""
     for _ in range(STEPS):
         middle = math.sqrt(low * high)
         if trials.met(harder(one, middle), trials.question.seeds):
@@ -79,17 +83,18 @@ def _between(
 def binding(trials: Trials, one: Candidate, busier: float) -> str:
     """Return what keeps the plan from serving more: the part without which the SLO is nearer, of traffic just above.
 
-    Each part is relaxed in turn: twice the slots, twice the KV, twice the sequences. Where none helps it is the GPU's
-    time, of answers if their pace is what misses, of prompts otherwise, or the loads of adapters. Where the SLO is kept
-    even of that traffic, it is NOTHING.
+    It is asked of the seed that misses it most. Each part is relaxed in turn: twice the slots, twice the KV, twice the
+    sequences. Where none helps it is the GPU's time, of answers if their pace is what misses, of prompts otherwise, or
+    the loads of adapters. Where the SLO is kept even of that traffic, it is NOTHING.
     """
-    seeds = trials.question.seeds[:1]
     base = one.faster(BEYOND * busier)
+    trials.run([base], trials.question.seeds)
+    if trials.met(base, trials.question.seeds):
+        return NOTHING
+    seeds = [min(trials.question.seeds, key=lambda seed: trials.score(base, [seed]))]
     outcome = trials.outcomes(base, seeds)[0]
     if outcome.status != RAN:
         return "unknown"
-    if trials.met(base, seeds):
-        return NOTHING
     settings = dict(one.settings)
     adapters = int(outcome.summary["adapters"]["count"])
     tokens = int(outcome.summary["run"]["kv_token_budget"])

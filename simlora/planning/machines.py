@@ -25,7 +25,7 @@ from simlora.workload.facts import longest_tokens
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
-SLOTS = "replica.max_loras"
+SLOTS, RESAMPLED = "replica.max_loras", "workload.resample_block_s"
 DRAINED = 0.9
 """Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
 
@@ -184,6 +184,17 @@ def traffic_of(user: Overrides, engine: str) -> Traffic:
     """Return what the requests are like that overrides name. Raises InputError for a mistake in them."""
     tree = resolved(composed((f"system={engine}", TODAY, *user))[0])
     return traffic(workload(tree).build(int(tree["seed"])).sped_up(float(tree["speedup"])))
+
+
+def longest(on: Machine, seeds: Sequence[int], of: Traffic) -> int:
+    """Return the tokens of the longest request of any seed in runs as long as the machine's, and of the whole trace."""
+    keys = {key_of(one) for one in on.user}
+    if not on.lasts and RESAMPLED not in keys:
+        return of.longest_tokens
+    asked = [(*on.user, *on.lengths(), f"seed={seed}") for seed in seeds]
+    if RESAMPLED in keys:
+        asked.append((*on.user, f"{RESAMPLED}=null"))
+    return max(of.longest_tokens, *(traffic_of(one, on.engine).longest_tokens for one in asked))
 
 
 def traffic(trace: Trace) -> Traffic:

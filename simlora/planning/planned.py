@@ -15,19 +15,19 @@ import yaml
 
 from simlora.config.engine_flags import (
     PREFIX_CACHING,
-    WITHOUT_LORA,
     activation_share,
+    context,
     deployment,
     engine,
     flag,
     words,
 )
 from simlora.core.files import expanded
-from simlora.metrics.saturation import NEAR, UNKNOWN
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import SLOTS, Excluded, Traffic
+from simlora.planning.notices import kv_tokens, notices, without_flags
 from simlora.planning.tuning import RANK, ROUTER, ROUTERS
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
@@ -62,12 +62,14 @@ class Planned:
 
     It still keeps the SLO with `headroom` times the traffic, and with iterations `slower` times as long. `sure` is the
     probability that it holds, as far as the calibration's error goes: None where that is not known. `told`: the runs
-    with so much traffic are long enough to tell whether a queue would grow.
+    with so much traffic are long enough to tell whether a queue would grow. `longest_tokens` are of the longest
+    request, with the longest answer that it allows.
     """
 
     candidate: Candidate
     traffic: Traffic
     outcomes: Sequence[Outcome]
+    longest_tokens: int
     headroom: float
     told: bool
     slower: float
@@ -84,20 +86,8 @@ class Planned:
 
     @property
     def notices(self) -> list[str]:
-        """What the calibration was not measured for, of all that was run with it, and what a run cannot tell."""
-        return [*dict.fromkeys(said for one in self.outcomes for said in one.warnings), *self._too_short()]
-
-    def _too_short(self) -> Iterator[str]:
-        loads = [one.summary["load"] for one in self.outcomes]
-        unclear = (UNKNOWN,) if self.candidate.machine.lasts else (UNKNOWN, NEAR)  # a trace cannot be longer
-        short = any(load["label"] in unclear for load in loads)
-        if short or not self.told:
-            arrivals_s = min(load["arrivals_s"] for load in loads)
-            of = "the plan" if short else "as much traffic as it carries"
-            yield (
-                f"{arrivals_s:,.0f} s of arrivals are too short to tell whether the queue of {of} would go on growing: "
-                "a longer trace may need more"
-            )
+        """What a user should know of it."""
+        return notices(self.candidate, self.outcomes, self.longest_tokens, self.told)
 
     @property
     def extrapolates(self) -> bool:
@@ -116,22 +106,24 @@ class Planned:
         """Kinds of replica: how many, for which ranks, "" for all, and the words of the command that starts one."""
         one, apart, machine = self.candidate, self.candidate.apart, self.candidate.machine
 
-        def started(more: Mapping[str, Any]) -> list[str]:
+        most = kv_tokens(self.outcomes[0].summary)
+
+        def started(more: Mapping[str, Any], kind: int) -> list[str]:
             return words(
                 machine.engine,
                 self._model,
                 self.settings | dict(more),
                 self.activation_share,
-                self.traffic.longest_tokens,
+                context(self._model, self.longest_tokens, most[kind]),
                 adapters=bool(self.traffic.ranks),
             )
 
         if apart is None:
-            return [(one.replicas, "", started({}))]
+            return [(one.replicas, "", started({}, 0))]
         large = {RANK: apart.highest, SLOTS: apart.slots}
         return [
-            (one.replicas - apart.replicas, f"ranks up to {apart.rank}", started({RANK: apart.rank})),
-            (apart.replicas, f"ranks above {apart.rank}", started(large)),
+            (one.replicas - apart.replicas, f"ranks up to {apart.rank}", started({RANK: apart.rank}, 0)),
+            (apart.replicas, f"ranks above {apart.rank}", started(large, -1)),
         ]
 
     @property
@@ -149,11 +141,11 @@ class Planned:
 
     @property
     def checked(self) -> Overrides:
-        """Overrides with which simlora-capacity finds how much of the traffic the plan carries."""
+        """Overrides with which simlora-capacity finds how much of the traffic the plan carries, with the same seeds."""
         return tuple(
             one
-            for one in self.candidate.lasting(1).overrides(0)
-            if one not in QUIET and not one.startswith("seed=")
+            for one in self.candidate.lasting(1).overrides(int(self.candidate.machine.setting("seed")))
+            if one not in QUIET and one != "seed=0"
         )
 
     def figure(self, name: str) -> tuple[float, float, float]:
@@ -284,14 +276,25 @@ class Plan:
             self.runs.to_parquet(draft / "runs.parquet")
             self._draw(draft / "plan.png")
 
+    def _by_candidate(self) -> pd.DataFrame:
+        """A row a candidate that ran: its attainment with the worst seed in its longest runs."""
+        table = self.runs
+        table = table[(table["further"] == "") & (table["status"] == RAN)]
+        same = [
+            name for name in table.columns if name not in (*SHOWN, "seed", "status", "met", "times_as_long")
+        ]
+        longest = table.groupby(same, dropna=False)["times_as_long"].transform("max")
+        table = table[table["times_as_long"] == longest]
+        found: pd.DataFrame = table.groupby(same, dropna=False, sort=False)[[ATTAINMENT]].min().reset_index()
+        return found
+
     def _draw(self, path: Path) -> None:
         import matplotlib
 
         matplotlib.use("Agg")
         from matplotlib import pyplot as plt
 
-        table = self.runs
-        table = table[(table["further"] == "") & (table["status"] == RAN)]
+        table = self._by_candidate()
         figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
         for colour, ((engine_name, gpu, gpus), group) in zip(
             COLOURS * 8, table.groupby(["engine", "gpu", "gpus_per_replica"], sort=False), strict=False
@@ -311,14 +314,17 @@ class Plan:
             label="the most",
         )
         for order, each in enumerate(self.plans, 1):
-            x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[0]
+            x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[1]
             ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
             side = -12 if order % 2 else 6
             ax.annotate(str(order), (x, y), xytext=(side, 6), textcoords="offset points")
         if self.question.attainment is not None:
             ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
         ax.set(xlabel="USD per hour", ylabel="requests within the SLO (%)")
-        ax.set_title("Every run that was looked at; the plans by number", fontsize="medium")
+        ax.set_title(
+            "All that was looked at, its worst seed in its longest runs; the plans by number",
+            fontsize="medium",
+        )
         ax.set_ylim(-3, 109)
         ax.set_yticks(range(0, 101, 20))
         ax.spines[["top", "right"]].set_visible(False)
@@ -350,7 +356,7 @@ def _plan_lines(order: int, each: Planned, question: Question) -> Iterator[str]:
         yield f"  notice: {notice}"
     if one.replicas > 1:
         yield f"  router: {_router(one)}"
-    if policies := _without_flags(one):
+    if policies := without_flags(one):
         yield f"  not in the command: {', '.join(policies)}, for which {one.machine.engine} has no flag"
     for count, ranks, command in each.kinds:
         yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
@@ -377,16 +383,6 @@ def _flag(name: str, beside: Beside, activation_share: float) -> str:
     if found := flag(name, beside.key, beside.value, activation_share):
         return " ".join(found)
     return f"without {' '.join(flag(name, beside.key, not beside.value, activation_share))}"
-
-
-def _without_flags(one: Candidate) -> list[str]:
-    """Return the overrides that put a policy of another kind into a slot of the engine itself."""
-    slots = tuple(
-        f"{slot}{end}"
-        for slot in ("scheduler", "loader", "eviction", "kernel")
-        for end in ("=", "._target_=")
-    )
-    return [own for own in one.machine.overrides if own.startswith(slots) and own not in WITHOUT_LORA]
 
 
 def _at_least(factor: float, most: float) -> str:

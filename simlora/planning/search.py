@@ -109,6 +109,8 @@ def plan(
     pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
     looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.borrowed, one.name))
     of = tuning(looked_at[0], traffic, tune or {}, pace_s)
+    if not limits and not any(key_of(one).partition(".")[0] == "slo" for one in user):
+        tell(f"no SLO is given: planned for {question.facts['slo']}; slo.ttft_s= and slo.tpot_s= set others")
     if not any(key_of(one) == "model" for one in user):
         tell(f"no model is given: {looked_at[0].setting('model.name')} is planned for; model= names another")
     tell(_cost(trials, looked_at, len(excluded), plans, of))
@@ -195,6 +197,9 @@ def machines(
 ) -> tuple[list[Machine], Traffic, list[Excluded]]:
     """Return the machines, the traffic, and the machines that are left out."""
     known = [*choices("gpu"), *own_choices("gpu", user)]
+    for option, given in (("--engines", engines), ("--gpus", gpus), ("--tp", degrees)):
+        if given is not None and not given:
+            raise InputError(f"{option} names none; leave it out, or name one at least")
     for name in (*(gpus or ()), *prices):
         if name not in known:
             raise InputError(f"there is no gpu={name}; {nearest(name, known)}")

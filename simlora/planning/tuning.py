@@ -58,12 +58,15 @@ class Tuning:
         running = self.of.rate_rps * self.stay_s / replicas
         sequences = max(2 * running, SEQUENCES_LEAST)
         wanted = {SLOTS: self.of.active(self.stay_s, replicas) + 1, SEQUENCES: sequences}
-        return tuple(
-            (key, next((value for value in ladder if value >= wanted[key]), ladder[-1]))
+        found = {
+            key: next((value for value in ladder if value >= wanted[key]), ladder[-1])
             if key in wanted
-            else (key, self.configured[key] if self.configured[key] in ladder else ladder[-1])
+            else (self.configured[key] if self.configured[key] in ladder else ladder[-1])
             for key, ladder in self.ladders.items()
-        )
+        }
+        if not together(found):
+            found[SEQUENCES], found[TOKENS] = self.ladders[SEQUENCES][0], self.ladders[TOKENS][-1]
+        return tuple(found.items())
 
     def routed(self, settings: Settings, replicas: int) -> list[Settings]:
         """Return the settings behind every router; of a single replica once."""
@@ -81,8 +84,14 @@ class Tuning:
             if key == ROUTER:
                 near = ladder if replicas > 1 else []
             for other in near:
-                if other != value:
-                    yield (*settings[:index], (key, other), *settings[index + 1 :])
+                changed = (*settings[:index], (key, other), *settings[index + 1 :])
+                if other != value and together(dict(changed)):
+                    yield changed
+
+
+def together(settings: Mapping[str, Any]) -> bool:
+    """Whether an engine takes the settings together: of every sequence a step has room for a token."""
+    return SEQUENCES not in settings or TOKENS not in settings or settings[SEQUENCES] <= settings[TOKENS]
 
 
 def fixed(of: Traffic, slots: int = 0) -> dict[str, Any]:
@@ -128,6 +137,10 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
     for key in UNTUNED:
         if key not in asked:
             ladders.pop(key, None)
+    if SEQUENCES in ladders and TOKENS in ladders and min(ladders[SEQUENCES]) > max(ladders[TOKENS]):
+        raise InputError(
+            f"{SEQUENCES} is {min(ladders[SEQUENCES])} and {TOKENS} {max(ladders[TOKENS])}, must be at least as many"
+        )
     usual = {TOKENS: 2048, MEMORY: 0.9, ROUTER: "most_idle", PREFIX_CACHING: True}
     configured = {key: usual.get(key, machine.setting(key)) for key in ladders}
     return Tuning(ladders, configured, of, of.output_tokens * (tpot_s or TYPICAL_TPOT_S))

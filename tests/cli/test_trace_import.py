@@ -534,6 +534,17 @@ def test_columns_may_hold_json_as_text(written: Callable[[list[Row]], str]) -> N
     )
 
 
+def test_python_s_own_text_of_a_dict_is_read_and_what_is_none_is_a_fault_of_its_row(capsys: Capture) -> None:
+    rows = [
+        {"timestamp": T + at, "model": "sql", "usage": str({"prompt_tokens": 9, "completion_tokens": 4})}
+        for at in range(3)
+    ]
+    assert requests(imported(as_csv(rows), "--rank=8"))[0] == (0, "sql", 8, 9, 4)
+    rows[1]["usage"] = "not json"
+    assert main(["import", as_csv(rows), "--rank=8"]) == 2
+    assert "3    usage   'not json'  a JSON object such as {...}" in capsys.readouterr().out
+
+
 def test_vllm_s_own_count_of_tokens_is_known() -> None:
     rows = [{"timestamp": T, "model": "sql", "num_prompt_tokens": 9, "num_generation_tokens": 4}]
     assert requests(imported(as_jsonl(rows * 2), "--rank=8"))[0] == (0, "sql", 8, 9, 4)

@@ -11,6 +11,7 @@ from simlora.config.engine_flags import (
     RANKS,
     allowed_rank,
     command,
+    context,
     deployment,
     model_named,
     started,
@@ -91,6 +92,21 @@ def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
     assert [each["name"] for each in container["env"]] == ["HF_TOKEN", "VLLM_ALLOW_RUNTIME_LORA_UPDATING"]
 
 
+@pytest.mark.parametrize(
+    ("model", "longest", "kv_tokens", "tokens"),
+    [
+        ("llama_3_1_8b", 1000, 100_000, 1024),
+        ("llama_3_1_8b", 60_000, 25_502, 25_344),
+        ("llama_2_7b", 6_600, 100_000, 4096),
+        ("of_my_own", 6_600, 100_000, 6656),
+    ],
+)
+def test_requests_may_be_as_long_as_window_and_kv_allow(
+    model: str, longest: int, kv_tokens: int, tokens: int
+) -> None:
+    assert context(model, longest, kv_tokens) == tokens
+
+
 @pytest.mark.parametrize(("gpus", "shared"), [(1, False), (2, True)])
 def test_gpus_of_one_replica_share_memory(gpus: int, shared: bool) -> None:
     pod = deployment("sglang", "llama_3_1_8b", words("sglang", "llama_3_1_8b", SETTINGS), 1, gpus)["spec"][
@@ -98,6 +114,9 @@ def test_gpus_of_one_replica_share_memory(gpus: int, shared: bool) -> None:
     ]["spec"]
     assert ("volumes" in pod) is shared
     assert ("volumeMounts" in pod["containers"][0]) is shared
+    assert pod["containers"][0]["command"][-2:] == ["--host", "0.0.0.0"], (
+        "it listens to itself alone by default"
+    )
     assert pod["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/health", "port": 30000}
 
 

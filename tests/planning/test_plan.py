@@ -24,9 +24,22 @@ from simlora.planning import Plan, plan
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import NOTHING, binding
-from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, machine, traffic_of
+from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, longest, machine, traffic_of
+from simlora.planning.notices import without_flags
+from simlora.planning.planned import Planned
 from simlora.planning.search import deployable
-from simlora.planning.tuning import MEMORY, ON_HOST, PREFIX_CACHING, RANK, ROUTER, SEQUENCES, fixed, tuning
+from simlora.planning.tuning import (
+    MEMORY,
+    ON_HOST,
+    PREFIX_CACHING,
+    RANK,
+    ROUTER,
+    SEQUENCES,
+    TOKENS,
+    fixed,
+    together,
+    tuning,
+)
 from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
 
@@ -216,6 +229,77 @@ def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
     assert "notice: 19 s of arrivals are too short to tell" in found.text()
 
 
+def lines(folder: Path, *requests: str) -> str:
+    """Write a trace of these requests, and return the key that reads it."""
+    path = folder / "trace.csv"
+    path.write_text("\n".join(["arrival_s,adapter,prompt_tokens,output_tokens,rank", *requests]))
+    return f"workload.path={path}"
+
+
+def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_than_fits(
+    tmp_path: Path,
+) -> None:
+    every = [f"{second},one,{60_000 if second == 70 else 400},20,16" for second in range(150)]
+    user = ("model=llama_3_1_8b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=2")
+    found = plan(user, gpus=["l4"], degrees=[1], tune=ONE_EACH | {SLOTS: [1]}, seeds=1, plans=1, jobs=1)
+    (one,) = found.plans
+    room = int(one.outcomes[0].summary["run"]["kv_token_budget"])
+    assert (
+        f"1 of 150 requests are refused and count as missed; the KV of a replica has room for {room:,}"
+        in found.text()
+    )
+    ((_, _, words),) = one.kinds
+    assert room - 256 < int(words[words.index("--max-model-len") + 1]) <= room
+
+
+def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tmp_path: Path) -> None:
+    every = [f"{second},one,2500,20,16" for second in range(40)]
+    user = ("model=llama_7b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=5")
+    found = plan(user, gpus=["a100_80g"], degrees=[1], tune=ONE_EACH | {SLOTS: [1]}, seeds=1, plans=1, jobs=1)
+    assert "no model on the hub is known as llama_7b" in found.text()
+    assert "requests have up to 2,520 tokens, more than the 2,048 of llama_7b's window" in found.text()
+
+
+def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_path: Path) -> None:
+    every = [f"{second},one,{7000 if second == 5 else 100},20,16" for second in range(200)]
+    user = (*OTHERS, "workload=file", lines(tmp_path, *every), "workload.resample_block_s=20", "seed=3")
+    chosen, of = on(user=user)
+    assert longest(chosen, [3], of) == 7020
+    drawn, of = on()
+    most = longest(drawn, [0, 1, 2], of)
+    assert most == max(traffic_of((*TRAFFIC, f"seed={seed}"), "vllm").longest_tokens for seed in (0, 1, 2))
+    assert longest(drawn.lasting(4), [0, 1, 2], of) >= most
+
+
+def test_a_step_has_room_for_a_token_of_every_sequence() -> None:
+    chosen, traffic = on()
+    of = tuning(chosen, traffic, {SEQUENCES: [256, 512], TOKENS: [256, 1024]}, 0.05)
+    start = of.start(1)
+    assert all(together(dict(each)) for each in (start, *of.beside(start, 1)))
+    with pytest.raises(
+        InputError, match=r"max_num_seqs is 512 and scheduler\.max_batched_tokens 256, must be"
+    ):
+        tuning(chosen, traffic, {SEQUENCES: [512], TOKENS: [256]}, 0.05)
+
+
+def test_what_is_simulated_and_has_no_flag_is_listed() -> None:
+    own = (
+        "replica.kv_token_budget=20000",
+        "++eviction._target_=simlora.policies.eviction.gdsf.Gdsf",
+        f"{SLOTS}=8",
+    )
+    chosen, _ = on(user=(*TRAFFIC, *own))
+    assert without_flags(Candidate(chosen, 1, ())) == [*own[:2]]
+
+
+def test_a_check_has_the_seeds_of_its_plan() -> None:
+    chosen, of = on(user=(*TRAFFIC, "seed=3"))
+    one = Planned(
+        Candidate(chosen, 1, tuning(chosen, of, {}, None).start(1)), of, (), 200, 1.0, True, 1.0, None, "", ()
+    )
+    assert "seed=3" in one.checked
+
+
 def test_values_that_cannot_go_together_are_passed_over() -> None:
     chosen, of = on()
     settings = tuning(chosen, of, {SLOTS: [8], ON_HOST: [4, 24]}, None).start(1)
@@ -360,6 +444,18 @@ def test_the_heading_has_the_slo_that_is_judged_and_a_model_that_was_not_given_i
     )  # fmt: skip
     assert ", SLO ttft_s.p95 < 1, calibration" in found.text().splitlines()[1]
     assert heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
+    plan(
+        user,
+        gpus=["h100_80g"],
+        degrees=[1],
+        tune=ONE_EACH,
+        seeds=1,
+        plans=1,
+        longest=1,
+        jobs=1,
+        tell=heard.append,
+    )
+    assert "no SLO is given: planned for TTFT < 6 s; slo.ttft_s= and slo.tpot_s= set others" in heard
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
@@ -417,6 +513,7 @@ def test_a_model_too_large_for_a_gpu_is_left_out_and_why_is_said() -> None:
     ("arguments", "said"),
     [
         ({"gpus": ["l40"]}, "there is no gpu=l40"),
+        ({"gpus": []}, "--gpus names none"),
         ({"engines": ["slora"]}, "--engines slora: its flags are not known"),
         ({"gpus": ["l40s"], "prices": {"l40s": -1.0}}, "--price l40s is -1"),
         ({"plans": 0}, "plans is 0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
@@ -13,6 +14,7 @@ from typing import Any, TextIO, TypeVar
 
 import numpy as np
 
+from simlora.core.arrays import Ints
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
@@ -109,19 +111,24 @@ class _Reader:
         columns: dict[str, Piece] = {}
         for name, piece in chunk.columns.items():
             if piece.codes is not None and _holds_json(piece.at(np.arange(min(len(piece), PEEKED)))):
-                columns |= self._leaves(name, objects([*Cells([piece])]))
+                columns |= self._leaves(name, objects([*Cells([piece])]), chunk.rows)
             elif piece.codes is not None:
                 self.names[name] = None
                 if self._is_kept(name):
                     columns[name] = piece
             else:
-                columns |= self._leaves(name, piece.values)
+                columns |= self._leaves(name, piece.values, chunk.rows)
         return Chunk(columns, chunk.rows)
 
-    def _leaves(self, name: str, cells: Objects) -> dict[str, Piece]:
-        """Return the columns below a name; cells that hold no more names are the column itself."""
+    def _leaves(self, name: str, cells: Objects, rows: Ints) -> dict[str, Piece]:
+        """Return the columns below a name; cells that hold no more names are the column itself.
+
+        Where cells of text hold objects of which some is read, text that holds none is a fault of its row.
+        """
+        odd = np.zeros(len(cells), dtype=np.bool_)
         if name.rpartition(".")[2] not in AS_ONE and _holds_json(Piece(cells[:PEEKED])):
             cells = objects([_object_in(cell) for cell in cells])
+            odd = np.array([isinstance(cell, str) and bool(cell.strip()) for cell in cells], dtype=np.bool_)
         nested = [] if name.rpartition(".")[2] in AS_ONE else [isinstance(cell, dict) for cell in cells]
         if not any(nested):
             self.names[name] = None
@@ -131,7 +138,10 @@ class _Reader:
         ]
         found: dict[str, Piece] = {}
         for key in dict.fromkeys(chain.from_iterable(inner)):
-            found |= self._leaves(f"{name}.{key}", objects([each.get(key) for each in inner]))
+            found |= self._leaves(f"{name}.{key}", objects([each.get(key) for each in inner]), rows)
+        if odd.any() and found:
+            there = [shown(cell) for cell in cells[odd]]
+            self.faults += rows_at(rows[odd], name, there, "a JSON object such as {...}")
         return found
 
     def _is_kept(self, name: str) -> bool:
@@ -164,7 +174,7 @@ class _Reader:
             for at, name in enumerate(names):
                 if at in kept or any(line[at][:1] == "{" for line in lines[:PEEKED] if at < len(line)):
                     column = objects([line[at] or None if at < len(line) else None for line in lines])
-                    columns |= self._leaves(name, column)
+                    columns |= self._leaves(name, column, np.array(rows, dtype=np.int64))
             yield Chunk(columns, np.array(rows, dtype=np.int64))
         if long:
             must = f"{len(names):,}, as many as the header"
@@ -289,7 +299,8 @@ class _Reader:
     def _of_objects(self, values: Sequence[dict[str, Any]], rows: Sequence[int]) -> Chunk:
         columns: dict[str, Piece] = {}
         for name in dict.fromkeys(chain.from_iterable(values)):
-            columns |= self._leaves(name, objects([value.get(name) for value in values]))
+            cells = objects([value.get(name) for value in values])
+            columns |= self._leaves(name, cells, np.array(rows, dtype=np.int64))
         return Chunk(columns, np.array(rows, dtype=np.int64))
 
 
@@ -347,8 +358,15 @@ def _decoded(text: str) -> Any:
 
 
 def _object_in(cell: Any) -> Any:
-    """Return the object that a text holds as JSON; any other cell as it is."""
-    value = _decoded(cell) if isinstance(cell, str) and cell.lstrip()[:1] == "{" else None
+    """Return the object that a text holds as JSON, or as Python writes a dict; any other cell as it is."""
+    if not isinstance(cell, str) or cell.lstrip()[:1] != "{":
+        return cell
+    value = _decoded(cell)
+    if value is None:
+        try:
+            value = ast.literal_eval(cell.strip())
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            return cell
     return value if isinstance(value, dict) else cell
 
 
