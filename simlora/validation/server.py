@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import yaml
 
 from simlora.calibrate.shapes import model_named as shape_of
@@ -54,6 +55,7 @@ def server_of(
             )
         if command.unknown:
             notices.append(f"not simulated: {', '.join(command.unknown)}")
+        notices += _too_long(found, command)
     elif own:
         says = " and ".join(name for name in (found.engine, found.model) if name)
         notices.append(f"{found.path} is of {says}; simulated is {' '.join(own)}")
@@ -82,6 +84,20 @@ def not_said(setup: Setup, command: Started | None, overrides: Sequence[str]) ->
             f"simulated is {simulated}"
         )
     return notices
+
+
+def _too_long(found: Measured, command: Started) -> list[str]:
+    """Return a sentence about requests that are longer than the command lets them be, where there are some."""
+    flag = engine(command.engine).context
+    most = next((one.removeprefix(flag).strip() for one in command.unknown if one.startswith(f"{flag} ")), "")
+    held = found.trace.prompt_tokens.astype(np.int64) + found.trace.output_tokens
+    long = int((held > int(most)).sum()) if most.isdecimal() else 0
+    if not long:
+        return []
+    return [
+        f"{long:,} of {len(held):,} requests have more tokens than {flag} {most}, up to {held.max():,}: the server of the "
+        "command would have refused them"
+    ]
 
 
 def _given(overrides: Sequence[str]) -> dict[str, str]:

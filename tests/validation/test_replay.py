@@ -188,6 +188,24 @@ def test_an_engine_without_adapters_is_simulated_without_lora(
         assert any("the command does not enable LoRA" in one for one in said)
 
 
+def test_requests_that_the_command_s_server_would_have_refused_are_said(
+    few: dict[str, Any], tmp_path: Path
+) -> None:
+    serve = f"vllm serve {LLAMA} --enable-lora --max-loras 8 --max-lora-rank 16 --max-model-len"
+    path = written(few, tmp_path / "result.json")
+    longest = max(
+        prompt + output for prompt, output in zip(few["input_lens"], few["output_lens"], strict=True)
+    )
+    for most, wanted in ((64, True), (longest, False)):
+        found = simlora.validate(path, ["gpu=h100_80g"], serve=f"{serve} {most}", unsaid=EIGHT, blame=False)
+        said = [
+            one
+            for one in found.notices
+            if f"more tokens than --max-model-len {most}, up to {longest:,}" in one
+        ]
+        assert bool(said) is wanted
+
+
 def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
     few: dict[str, Any], tmp_path: Path
 ) -> None:
