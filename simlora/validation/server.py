@@ -95,8 +95,8 @@ def _too_long(found: Measured, command: Started) -> list[str]:
     if not long:
         return []
     return [
-        f"{long:,} of {len(held):,} requests have more tokens than {flag} {most}, up to {held.max():,}: the server of the "
-        "command would have refused them"
+        f"{long:,} of {len(held):,} requests have more tokens than {flag} {most}, up to {held.max():,}: the command's "
+        "server would have refused them"
     ]
 
 
