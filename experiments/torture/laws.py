@@ -379,11 +379,15 @@ def _in_any_order(make: Make) -> None:
 
 
 def of_file(scenario: Scenario, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Scenario:
-    """Return a scenario whose trace was written to a file, changed there, and read."""
+    """Return a scenario whose trace was written to a file, from its first request on, changed there, and read.
+
+    A file that begins late is shifted to 0 as it is read, and what is late hangs on seconds: half of it may not be.
+    """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"
         write(scenario.trace, path)
-        change(pd.read_parquet(path)).to_parquet(path)
+        rows = pd.read_parquet(path)
+        change(rows.assign(arrival_s=rows["arrival_s"] - rows["arrival_s"].min())).to_parquet(path)
         trace = File(str(path), scenario.trace.hash_block_tokens).build(0)
     return replace(scenario, trace=trace, ttft_targets_s=None)
 
