@@ -12,6 +12,7 @@ from simlora.cli.guarded import (
     RUNS_ARE_KEPT,
     add_across,
     add_config_dir,
+    add_longest,
     command_parser,
     guarded_options,
     overrides_of,
@@ -93,13 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         help="of the first value beside --start; less than 2 if that is nearly right (default: 2)",
     )
     add("--least", type=float, metavar="VALUE", help="rates below are not looked at (default: 0.0001)")
-    add(
-        "--longest",
-        type=int,
-        default=64,
-        metavar="TIMES",
-        help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
-    )
+    add_longest(parser)
     add_across(parser)
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/capacity)")

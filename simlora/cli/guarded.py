@@ -96,6 +96,17 @@ def add_config_dir(parser: ArgumentParser) -> None:
     )
 
 
+def add_longest(parser: ArgumentParser) -> None:
+    """Give a command that makes runs longer until their answer no longer moves the option --longest."""
+    parser.add_argument(
+        "--longest",
+        type=int,
+        default=64,
+        metavar="TIMES",
+        help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
+    )
+
+
 def add_across(parser: ArgumentParser) -> None:
     """Give a command that compares the option --across."""
     parser.add_argument(

@@ -13,6 +13,7 @@ from simlora.cli.guarded import (
     DONE,
     RUNS_ARE_KEPT,
     add_config_dir,
+    add_longest,
     command_parser,
     guarded_options,
     overrides_of,
@@ -87,13 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--seeds", type=int, default=3, metavar="N", help="seeds with which a plan keeps the SLO (default: 3)"
     )
     add("--plans", type=int, default=3, metavar="N", help="plans to print, cheapest first (default: 3)")
-    add(
-        "--longest",
-        type=int,
-        default=64,
-        metavar="TIMES",
-        help="runs get at most so many times as long as configured; 1: as configured (default: 64)",
-    )
+    add_longest(parser)
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/plan)")
     return parser

@@ -138,8 +138,6 @@ HUB_TOKEN = {
     "valueFrom": {"secretKeyRef": {"name": "hf-token", "key": "token", "optional": True}},
 }
 """Where a container finds the token with which models are downloaded whose licence asks for one."""
-
-
 WINDOWS = {
     **dict.fromkeys(("llama_7b", "llama_13b", "llama_30b"), 2048),
     **dict.fromkeys(("llama_2_7b", "llama_2_13b", "llama_2_70b"), 4096),
@@ -189,9 +187,8 @@ def flag(name: str, key: str, value: Any, activation_share: float) -> tuple[str,
         return engine(name).prefix_caching[bool(value)]
     if key == MEMORY and name == "sglang":
         value = float(value) - activation_share
-    return engine(name).flags.get(key, key), f"{round(value, 4):g}" if isinstance(value, float) else str(
-        value
-    )
+    text = f"{round(value, 4):g}" if isinstance(value, float) else str(value)
+    return engine(name).flags.get(key, key), text
 
 
 def activation_share(setting: Callable[[str], Any]) -> float:

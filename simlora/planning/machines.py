@@ -63,8 +63,7 @@ class Machine:
 
     `overrides` are the `user`'s, and what the machine and the traffic add. `settings` is its configuration by key,
     `side` what it runs on and is judged by. `error` is the median error of a step by its calibration, None where that
-    does not say. `lasts` are the keys that make a run longer, as configured;
-    runs are `times` as long.
+    does not say. `lasts` are the keys that make a run longer, as configured; runs are `times` as long.
     """
 
     engine: str

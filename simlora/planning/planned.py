@@ -6,6 +6,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -296,13 +297,13 @@ class Plan:
 
         table = self._by_candidate()
         figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-        for colour, ((engine_name, gpu, gpus), group) in zip(
-            COLOURS * 8, table.groupby(["engine", "gpu", "gpus_per_replica"], sort=False), strict=False
+        kinds = table.groupby(["engine", "gpu", "gpus_per_replica"], sort=False)
+        for (marker, colour), ((engine_name, gpu, gpus), group) in zip(
+            product(MARKERS, COLOURS), kinds, strict=False
         ):
             label = f"{engine_name} on {gpus} {gpu}"
-            ax.scatter(
-                group["usd_per_hour"], 100 * group[ATTAINMENT], s=14, color=colour, alpha=0.55, label=label
-            )
+            x, y = group["usd_per_hour"], 100 * group[ATTAINMENT]
+            ax.scatter(x, y, s=14, marker=marker, color=colour, alpha=0.55, label=label)
         frontier = table.groupby("usd_per_hour")[ATTAINMENT].max().cummax()
         ax.step(
             frontier.index,
@@ -333,6 +334,7 @@ class Plan:
         plt.close(figure)
 
 
+MARKERS = "os^Dv<>p"
 COLOURS = ("#3b6fb6", "#d1792b", "#4a9a5b", "#b4464b", "#7a62a8", "#8a6d4f", "#c76aa0", "#6f7782")
 
 

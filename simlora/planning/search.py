@@ -239,7 +239,7 @@ def gathered(excluded: Sequence[Excluded]) -> Iterator[Excluded]:
 
 
 def lasting(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | None:
-    """Return the cheapest candidate that keeps the SLO however long its runs are; None if none is found.
+    """Return the cheapest candidate that keeps the SLO in longer runs too; None if none is found.
 
     It is searched for again with longer runs where these miss the SLO, or keep it with one replica fewer, as where the
     loads of a cold start weigh less.
