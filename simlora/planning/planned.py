@@ -302,8 +302,8 @@ class Plan:
             product(MARKERS, COLOURS), kinds, strict=False
         ):
             label = f"{engine_name} on {gpus} {gpu}"
-            x, y = group["usd_per_hour"], 100 * group[ATTAINMENT]
-            ax.scatter(x, y, s=14, marker=marker, color=colour, alpha=0.55, label=label)
+            found = group["usd_per_hour"], 100 * group[ATTAINMENT]
+            ax.scatter(*found, s=14, marker=marker, color=colour, alpha=0.55, label=label)
         frontier = table.groupby("usd_per_hour")[ATTAINMENT].max().cummax()
         ax.step(
             frontier.index,
