@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,8 @@ class Workers:
         """Ask each worker something; all have answered what they were asked before."""
         with self._whole():
             for pipe, question in zip(self._pipes, questions, strict=True):
-                pipe.send(question)
+                # Not send(): interrupted, its traceback keeps a buffer at whose collection CPython 3.12 crashes.
+                pipe.send_bytes(bytes(ForkingPickler.dumps(question)))
         self._simulating = True
 
     def _answers(self) -> list[Any]:
