@@ -381,7 +381,7 @@ def _in_any_order(make: Make) -> None:
 def of_file(scenario: Scenario, change: Callable[[pd.DataFrame], pd.DataFrame]) -> Scenario:
     """Return a scenario whose trace was written to a file, from its first request on, changed there, and read.
 
-    A file that begins late is shifted to 0 as it is read, and what is late hangs on seconds: half of it may not be.
+    Reading shifts a file to 0 whose first request comes late, by a limit in seconds: half of that may be below it.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "trace.parquet"

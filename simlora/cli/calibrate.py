@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _list(options: argparse.Namespace) -> int:
     from simlora.latency import calibration as calibrations
-    from simlora.latency.parts.composed import derivable, engines, expected
+    from simlora.latency.parts.composed import derivable, error_of, expected
 
     rows = []
     for name in calibrations.names():
@@ -94,8 +94,8 @@ def _list(options: argparse.Namespace) -> int:
         rows.append((name, found.provenance["kind"], str(found.provenance.get("source", ""))))
     whole = {name for name, _, _ in rows}
     rows += [
-        (name, "derived", f"expect {expected(engines()[engine]['error'])}")
-        for name, (_, _, _, engine) in derivable().items()
+        (name, "derived", f"expect {expected(error_of(*of))}")
+        for name, of in derivable().items()
         if name not in whole
     ]
     chosen = [row for row in sorted(rows) if all(word in row[0] for word in options.names)]

@@ -15,7 +15,7 @@ from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Bgmv, LoraWork, Vllm
 from simlora.latency.parts import kernel_times
-from simlora.latency.parts.composed import composed, engines, warning
+from simlora.latency.parts.composed import composed, derivable, engines, error_of, warning
 from simlora.latency.parts.kernel_times import BATCHES, SAME_SHAPE, TOKENS, shipped
 
 L40S, MISTRAL = gpu_named("l40s"), model_named("mistral_7b")
@@ -157,6 +157,8 @@ def test_what_was_scaled_says_so():
     assert "by roofline" not in warning(mistral())
     assert "off by 14 %" in warning(mistral())
     assert "off by 18 %" in warning(a10g), "of the host and of kernels by roofline, as independent errors"
+    assert error_of("a10g", "llama_3_1_8b", 1, "vllm") == a10g.provenance["error"]
+    assert all(error_of(*of)["median"] > 0 for of in derivable().values())
 
 
 def test_the_table_reads_as_it_was_written():

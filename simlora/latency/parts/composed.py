@@ -99,6 +99,13 @@ def derivable() -> dict[str, tuple[str, str, int, str]]:
     }
 
 
+def error_of(gpu: str, model: str, tp: int, engine: str) -> dict[str, Any]:
+    """Return the error of a calibration that is `derivable`."""
+    parts = engines()[engine]
+    times = shipped()[gpu, SAME_SHAPE.get(model, model), tp, parts["kernels"]]
+    return _error(parts["error"], times)
+
+
 def expected(error: Mapping[str, Any]) -> str:
     """Return the error of an engine's parts, or of a composed calibration's provenance, as a clause."""
     return (
