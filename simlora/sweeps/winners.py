@@ -9,7 +9,7 @@ import pandas as pd
 
 from simlora.metrics.saturation import PAST
 from simlora.report.comparison_table import BEST, TIE
-from simlora.sweeps.statistics import aggregate, over_seeds
+from simlora.sweeps.statistics import aggregate, difference_over_seeds, over_seeds
 
 HIGHER = ("attainment", "goodput", "satisfaction", "throughput", "hit_rate")
 LOWER = ("cost.", "gpu_s_", "preemptions", "loads", "load_bytes", "aborted", "rejected")
@@ -64,5 +64,5 @@ def better(figure: str, one: pd.Series[Any], other: pd.Series[Any]) -> bool:
     """Return whether one figure is above another beyond chance, both by seed, each once: of two seeds at least."""
     differences = (one - other).dropna()
     if len(differences) > 1:
-        return over_seeds(figure, differences)[1] > 0
+        return difference_over_seeds(figure, differences)[1] > 0
     return over_seeds(figure, one)[1] > over_seeds(figure, other)[2]

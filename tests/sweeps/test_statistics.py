@@ -14,10 +14,12 @@ from experiments.coverage.intervals import coverage, figures
 from simlora.core.errors import InputError
 from simlora.sweeps.statistics import (
     aggregate,
+    difference_over_seeds,
     interval,
     interval_of_difference,
     interval_of_median,
     interval_of_share,
+    interval_of_times,
     over_seeds,
     paired,
 )
@@ -55,6 +57,22 @@ def test_the_interval_of_skewed_values_reaches_further_to_where_they_are_rare() 
     assert high - 2 > 2 - low
 
 
+def test_the_interval_of_a_mean_time_holds_that_of_its_logarithm_too() -> None:
+    """Five runs without a burst say nothing of one: the mean may be further above them than they are apart."""
+    times = [0.27, 0.31, 0.32, 0.32, 0.33]
+    low, high = interval_of_times(times)
+    mean, reach = 0.31, 2.776445 * np.std(times, ddof=1) / (0.31 * math.sqrt(5))
+    ends = [interval(times), (mean * math.exp(-reach), mean * math.exp(reach))]
+    assert (low, high) == pytest.approx((min(ends)[0], max(high for _, high in ends)), rel=1e-5)
+    assert ends[0][1] < high < 0.35, "skewed the other way by chance"
+    assert interval_of_times([0.0, 1.0, 2.0]) == interval([0.0, 1.0, 2.0]), "no time has no logarithm"
+    assert over_seeds("ttft_s.mean", times)[1:] == (low, high)
+    assert over_seeds("throughput_tps", times)[1:] == interval(times)
+    assert difference_over_seeds("ttft_s.mean", times)[1:] == interval(times), (
+        "a difference may be of either sign"
+    )
+
+
 def test_the_interval_of_a_median_is_between_order_statistics() -> None:
     """Of twenty values the 6th and 15th hold the median with 95.86 %, the 7th and 14th with 88.47 %."""
     assert interval_of_median([5.0, 1.0, 900.0, 2.0, 3.0]) == (1.0, 900.0), "five hold it with 93.75 %"
@@ -64,6 +82,9 @@ def test_the_interval_of_a_median_is_between_order_statistics() -> None:
     low, high = interval_of_median([1.0, 2.0, 3.0])
     assert (low, high) == pytest.approx(2 + np.array([-1, 1]) * 4.302653 * math.sqrt(math.pi / 6), rel=1e-6)
     assert all(map(math.isnan, interval_of_median([1.0, math.nan])))
+    low, high = interval_of_median(np.arange(2_001.0))
+    assert low == pytest.approx(1000 - 1.96 * math.sqrt(2001) / 2, abs=1)
+    assert high == 2000 - low
 
 
 @given(st.integers(5, 60), st.integers(0, 2**32))
@@ -90,6 +111,14 @@ def test_runs_without_a_miss_do_not_prove_that_there_is_none() -> None:
     """Five runs of a thousand requests, all in time: as many as 5,000 (1.96 / 2.776)² independent ones."""
     low, high = interval_of_share([1.0] * 5, [1000] * 5)
     assert (low, high) == (pytest.approx(0.025 ** (1 / (5000 * (1.959964 / 2.776445) ** 2)), rel=1e-6), 1.0)
+
+
+def test_runs_that_differ_say_themselves_by_how_much() -> None:
+    """Past saturation requests are one long burst, but as many of the first meet the SLO in every run."""
+    shares = [0.060, 0.065, 0.068, 0.070, 0.075]
+    low, high = interval_of_share(shares, [20.0] * 5)
+    assert (low, high) == interval_of_share(shares, [1000.0] * 5)
+    assert 0.055 < low < 0.0676 < high < 0.083
 
 
 def test_runs_that_never_differ_do_not_prove_that_none_would() -> None:
