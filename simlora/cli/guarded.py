@@ -33,11 +33,14 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
     try:
         with _stoppable(), _at_home():
             return command()
-    except InputError as error:
-        say(f"error: {error}")
-        return BAD_INPUT
-    except OSError as error:
-        if error.filename is None and _is_there():
+    except Exception as error:
+        if _while_stopping(error):
+            say(when_interrupted)
+            return INTERRUPTED
+        if isinstance(error, InputError):
+            say(f"error: {error}")
+            return BAD_INPUT
+        if not isinstance(error, OSError) or (error.filename is None and _is_there()):
             raise
         place = "the current folder" if error.filename is None else shown(str(error.filename))
         say(f"error: {place} cannot be used: {error.strerror or error}")
@@ -45,6 +48,15 @@ def guarded(command: Callable[[], int], when_interrupted: str) -> int:
     except KeyboardInterrupt:
         say(when_interrupted)
         return INTERRUPTED
+
+
+def _while_stopping(error: BaseException | None) -> bool:
+    """Whether an error came of an interrupt: Hydra and OmegaConf put back what they had not changed yet, and fail."""
+    if isinstance(error, AssertionError):
+        return False
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__context__
+    return error is not None
 
 
 def printed(text: str) -> int:
@@ -156,10 +168,15 @@ def _from_home(options: Namespace) -> Namespace:
 
 
 def _open_streams() -> None:
-    """Open what was closed before the command began (`2>&-`), or the next file that is opened would take its place."""
+    """Open what was closed before the command began (`2>&-`), or the next file that is opened would take its place.
+
+    Worker processes inherit it: without a stderr they do not start.
+    """
     for name, mode in ("stdin", "r"), ("stdout", "w"), ("stderr", "w"):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # for as long as we run
+            stream = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115  # for as long as we run
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors in ("strict", "surrogateescape"):
         sys.stdout.reconfigure(errors="replace")  # a locale that has no µ; that of C has surrogateescape
 

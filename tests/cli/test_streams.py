@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 RUN = ("gpu=a10g", "workload.duration_s=3", "hydra.run.dir=out", "report=false")
@@ -46,6 +47,14 @@ def test_a_stream_that_is_closed_does_not_matter(tmp_path: Path, stream: int) ->
     ended = run(tmp_path, "simlora", *RUN, closed=stream)
     assert ended.returncode == 0
     assert {"summary.json", "requests.parquet"} <= set(os.listdir(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_nor_does_it_to_worker_processes(tmp_path: Path, stream: int) -> None:
+    sweep = ("gpu=a10g", "workload.duration_s=3", "speedup=1,2", "--jobs=2", "--out=out")
+    ended = run(tmp_path, "simlora-sweep", *sweep, closed=stream)
+    assert (ended.returncode, "Loky" in ended.stdout) == (0, False), ended.stdout + ended.stderr
+    assert set(pd.read_parquet(tmp_path / "out" / "sweep.parquet")["status"]) == {"ran"}
 
 
 def test_a_mistake_is_one_also_where_nobody_reads(tmp_path: Path) -> None:
