@@ -114,8 +114,7 @@ class Cache:
             _write(path, json.dumps(whole | {"digest": digest}))
         except OSError as error:
             raise InputError(
-                f"cannot keep runs in {self.folder}: {error.strerror}; set SIMLORA_CACHE_DIR to a folder that "
-                f"can be written"
+                f"cannot keep a run as {path}: {error.strerror}; set SIMLORA_CACHE_DIR to a folder that can be written"
             ) from None
 
 

@@ -8,11 +8,15 @@ from contextlib import redirect_stderr
 
 from hydra._internal.utils import get_args_parser
 
+from simlora.config.own_folder import existing
 from simlora.core.errors import InputError
 
 
 def read(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return options and overrides, which may come in any order. Raises InputError for an unknown option."""
+    """Return options and overrides, which may come in any order.
+
+    Raises InputError for an unknown option and for a --config-dir that is no folder.
+    """
     arguments = list(arguments)
     complaint = io.StringIO()
     try:
@@ -28,6 +32,11 @@ def read(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     options = list(arguments)
     for override in overrides:
         options.remove(override)
+    if (folder := found.config_dir) is not None:
+        there = str(existing(folder))
+        options = [
+            f"{each.removesuffix(folder)}{there}" if each.endswith(folder) else each for each in options
+        ]
     return options, overrides
 
 

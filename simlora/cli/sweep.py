@@ -150,6 +150,11 @@ def _warn(found: Sweep) -> None:
             "where nothing is drawn, as of a trace read from a file, intervals say nothing "
             "(workload.resample_block_s=60 draws it anew with each seed, of its own blocks of 60 s)"
         )
+    if found.stale:
+        say(
+            f"notice: {found.stale:,} rows of earlier sweeps in the same table have read files as they no longer are; "
+            "run them again, or choose another --out"
+        )
     ran = found.table["status"] == RAN
     if len(unsure := found.table[ran & (found.table["reason"] != "")]):
         say(

@@ -16,7 +16,9 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf import _utils as omegaconf
 
-from simlora.config.targets import POLICIES, check_hydras_own, item
+from simlora.config.targets import LOGS, POLICIES, check_hydras_own, item
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.latency.yaml_text import TreeLoader
 
@@ -67,9 +69,10 @@ class Loader(ConfigLoaderImpl):
         }
         return parsed, repo
 
-    def _load_configuration_impl(self, *args: Any, **keywords: Any) -> DictConfig:
-        config = super()._load_configuration_impl(*args, **keywords)
-        check_hydras_own(config.hydra)
+    def _load_configuration_impl(self, config_name: str | None, *args: Any, **keywords: Any) -> DictConfig:
+        config = super()._load_configuration_impl(config_name, *args, **keywords)
+        # --hydra-help composes Hydra's own configuration alone, whose log of a run it does not open.
+        check_hydras_own(config.hydra, LOGS if config_name is not None else LOGS[1:])
         _expand(config.hydra)
         return config
 
@@ -144,7 +147,14 @@ class Loader(ConfigLoaderImpl):
 
 
 def _expand(hydra: DictConfig) -> None:
-    """Replace the `~` with which a folder for results begins, which Hydra would make a folder of this name."""
+    """Replace the `~` with which a folder for results begins, which Hydra would make a folder of this name.
+
+    Raises InputError where it begins the name of a folder within that one.
+    """
+    if str(within := item(hydra, "output_subdir")).startswith("~"):
+        raise InputError(
+            f"hydra.output_subdir is {shown(within)}, must be the name of a folder in hydra.run.dir, or null"
+        )
     for key in ("run.dir", "sweep.dir", "sweep.subdir"):
         section, _, name = key.partition(".")
         written: Any = OmegaConf.to_container(hydra[section])

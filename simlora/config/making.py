@@ -116,4 +116,4 @@ def _why_not_imported(error: BaseException, target: str) -> str:
         return f"{module} has no {name}"
     if isinstance(error, ModuleNotFoundError) and error.name == module.split(".")[0]:
         return f"there is no module {error.name} in the current folder, installed, or on PYTHONPATH"
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return " ".join(str(error).split("\n\n")[0].split()) or type(error).__name__

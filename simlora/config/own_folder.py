@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.latency.yaml_text import read_yaml
@@ -15,16 +16,22 @@ SCHEME = "file://"
 
 def own_folder(folder: str | Path) -> str:
     """Return the override that adds a folder, as every run carries it. Raises InputError if it is not there."""
-    path = expanded(folder).absolute()
-    if not path.is_dir():
-        raise InputError(
-            f"--config-dir {folder} is no folder; DIR/router/mine.yaml makes router=mine a choice"
-        )
+    path = existing(folder)
     if any(character in str(path) for character in ",[]'\"\\"):
         raise InputError(
             f"--config-dir {folder} has one of , [ ] ' \" \\ in its path, which Hydra cannot read there"
         )
     return f"{KEY}=['{SCHEME}{path}']"
+
+
+def existing(folder: str | Path) -> Path:
+    """Return where a folder is, its `~` replaced. Raises InputError if it is not there."""
+    path = expanded(folder).absolute()
+    if not path.is_dir():
+        raise InputError(
+            f"--config-dir {shown(str(folder))} is no folder; DIR/router/mine.yaml makes router=mine a choice"
+        )
+    return path
 
 
 def with_folder(overrides: Sequence[str], folder: str | Path | None) -> Sequence[str]:

@@ -21,14 +21,14 @@ def own_parts(tree: Tree) -> tuple[Callable[..., Part], ...]:
     listed = tree["parts"]
     if not isinstance(listed, list):
         raise InputError(f"parts is {shown(listed)}, must be a list, {EXAMPLE}")
-    return tuple(_own_part(each) for each in listed)
+    return tuple(_own_part(each, f"parts.{place}") for place, each in enumerate(listed))
 
 
-def _own_part(value: Any) -> Callable[..., Part]:
+def _own_part(value: Any, key: str) -> Callable[..., Part]:
     section = {"_target_": value} if isinstance(value, str) else value
     if not isinstance(section, dict):
         raise InputError(f"parts has {shown(value)}, must be a list, {EXAMPLE}")
-    made = partial_of({"parts": section}, "parts")
+    made = partial_of({key: section}, key)
     target = section["_target_"]
     if not (isinstance(made.func, type) and issubclass(made.func, Part)):
         raise InputError(f"parts has {target}, must be a subclass of {Part.__module__}.Part")

@@ -47,13 +47,19 @@ def _within(place: str, sections: tuple[str, ...]) -> bool:
     return any(f"{place}.".startswith(f"{section}.") for section in sections)
 
 
-def check_hydras_own(hydra: DictConfig) -> None:
-    """Raise InputError for what Hydra would make that is neither its own, a plugin's of it, nor simlora's."""
+def check_hydras_own(hydra: DictConfig, logs: tuple[str, ...] = LOGS) -> None:
+    """Raise InputError for what Hydra would make that is neither its own, a plugin's of it, nor simlora's.
+
+    `logs` are the sections of LOGS by which anything is logged.
+    """
+    for section in sorted({*map(str, hydra)} - {*OF_HYDRA, *LOGS}):
+        for place, target in targets({section: item(hydra, section)}):
+            raise _refused(f"hydra.{place}", target)
     for section, known in OF_HYDRA.items():
         for place, target in targets({section: hydra.get(section)}, NAMES):
             if not str(target).startswith(known):
                 raise _refused(f"hydra.{place}", target)
-    for section in LOGS:
+    for section in logs:
         for place, target in targets({section: hydra.get(section)}, NAMES):
             if target not in LOGGING:
                 raise _refused(f"hydra.{place}", target)

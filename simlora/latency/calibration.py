@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.core.errors import InputError, nearest
+from simlora.core.files import expanded
 from simlora.latency.curve import Curve
 from simlora.latency.yaml_text import read_yaml
 
@@ -159,7 +160,7 @@ def load(choice: str) -> Calibration:
     Raises InputError, naming file and key, for anything that is not a complete and valid calibration.
     """
     if choice.endswith((".yaml", ".yml")):
-        return parse(_read(Path(choice)), choice)
+        return parse(_read(expanded(choice)), choice)
     if choice not in names():
         raise InputError(f"there is no calibration {choice!r}; {nearest(choice, names())}")
     entry = resources.files("simlora.latency") / "calibrations" / f"{choice}.yaml"

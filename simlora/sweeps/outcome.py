@@ -9,6 +9,7 @@ from typing import Any
 Overrides = tuple[str, ...]
 """What is simulated, as on the command line. Two runs with the same overrides are the same run."""
 RAN, DOES_NOT_FIT, NOT_SIMULATED, FAILED = "ran", "does not fit", "not simulated", "failed"
+STATUSES = (RAN, DOES_NOT_FIT, NOT_SIMULATED, FAILED)
 NOT_KEPT = "not kept"
 
 

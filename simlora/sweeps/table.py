@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,7 +32,7 @@ from simlora.sweeps.backends import LOKY
 from simlora.sweeps.backends import backend as spread
 from simlora.sweeps.grid import Cell, Grid, grid
 from simlora.sweeps.naming import names_of, system_named
-from simlora.sweeps.outcome import RAN, Outcome, Overrides
+from simlora.sweeps.outcome import RAN, STATUSES, Outcome, Overrides
 from simlora.sweeps.running import each_run
 from simlora.sweeps.sides import FACTS, SIDE, allowed, check, columns_of, facts_in, kind_of, sides
 from simlora.sweeps.values import cell as kept
@@ -49,9 +51,11 @@ WARNING = "warning"
 EVERY_S = 20.0
 """Seconds between two writes of the table while runs go on."""
 RUN = "overrides"
-"""The overrides of a run, as one text; runs that have the same are of the same configuration."""
+"""The overrides of a run, as a shell reads them; runs that have the same are of the same configuration."""
 TEXTS = ("key", "source", RUN, "status", "reason", DEVICE, WARNING, *(f"{SIDE}{fact}" for fact in FACTS))
 """Columns that are text in every row that has them."""
+WORDS = {"load": LOADS, "status": STATUSES}
+"""Columns that have one of these words in every row that has them."""
 SHARES = ("attainment", "satisfaction", "hit_rate", "given_up_share", "merged_share", "hbm_share")
 """Last words of the places of figures that are shares."""
 NO_FIGURES = ("command", "run", "workload", "versions", "seed", "calibration", "complete")
@@ -68,10 +72,13 @@ class Sweep:
     changed since the sweep began), with a `reason` but for the first. `warning`: what its calibration warns of.
     Columns that begin with `side.` say what a row ran on and was judged by: gpu, model, engine, slo, calibration, its
     kind, the system, and as JSON what was changed of that.
+
+    `stale`: how many rows of earlier sweeps stand in the same file, and have read a file as it no longer is.
     """
 
     table: pd.DataFrame
     axes: Sequence[str]
+    stale: int = 0
 
     @property
     def sides(self) -> tuple[Side, ...]:
@@ -196,6 +203,7 @@ class Table:
                 folder, self.cache
             )  # raises for a table that is none of ours before anything is simulated
         self._written_s = time.monotonic()
+        self._stale = 0
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
         """Take a run; now and then, write the table."""
@@ -214,7 +222,7 @@ class Table:
             )
         if self._folder is not None:
             self._write()
-        return Sweep(own, self.axes)
+        return Sweep(own, self.axes, self._stale)
 
     def _own(self) -> pd.DataFrame:
         rows = sorted(self._rows.values(), key=lambda row: row["order"])
@@ -229,6 +237,7 @@ class Table:
                 again = before["key"].isin(own["key"])
                 again |= before[RUN].isin(own[RUN]) if RUN in before else False
                 before = before[~again]
+                self._stale = sum(_is_stale(self.cache, row) for row in before.to_dict("records"))
             table = pd.concat([before, own], ignore_index=True) if len(before) else own
             of_one_kind(table).to_parquet(draft / TABLE, index=False)
         self._written_s = time.monotonic()
@@ -254,8 +263,12 @@ def _check(path: Path, table: pd.DataFrame) -> None:
         raise InputError(f"{path} has two columns of one name, {must}")
     for name in map(str, table.columns):
         column = table[name].dropna()
-        if name == "load":
-            known, fits = ", ".join(LOADS), set(map(str, column)) <= {*LOADS}
+        if name in ("key", "seed", "status") and len(column) < len(table):
+            raise InputError(f"{path} has a row without a {name}, {must}")
+        if name in WORDS:
+            known, fits = ", ".join(WORDS[name]), set(map(str, column)) <= {*WORDS[name]}
+        elif name == f"{SIDE}changed":
+            known, fits = "JSON of a mapping", all(map(_is_mapping, column))
         elif name in TEXTS:
             known, fits = "text", set(map(type, column)) <= {str}
         elif is_numeric_dtype(column) and is_share(name):
@@ -268,6 +281,14 @@ def _check(path: Path, table: pd.DataFrame) -> None:
             raise InputError(f"{path} has other values than {known} in the column {name}, {must}")
 
 
+def _is_mapping(text: Any) -> bool:
+    """Whether a text is JSON of a mapping."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except (TypeError, ValueError, RecursionError):
+        return False
+
+
 def is_share(figure: str) -> bool:
     """Whether a figure is a share of requests, adapters or tokens."""
     return figure.rpartition(".")[2] in SHARES
@@ -277,7 +298,7 @@ def row_of(cache: Cache, cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """Return the row of one run."""
     found: dict[str, Any] = {"key": outcome.key, "source": cache.source}
     found |= {key: kept(value) for key, value in cell.values.items()}
-    found |= {"seed": cell.seed, RUN: " ".join(settled(cell.overrides))}
+    found |= {"seed": cell.seed, RUN: shlex.join(settled(cell.overrides))}
     found |= {"status": outcome.status, "reason": outcome.reason}
     ran = outcome.status == RAN
     found |= {
@@ -307,6 +328,13 @@ def _earlier(folder: Path, cache: Cache) -> pd.DataFrame:
                 f"{folder / TABLE} has no column {column}, must be a sweep's table; choose another folder"
             )
     return table[table["source"] == cache.source]
+
+
+def _is_stale(cache: Cache, row: Mapping[str, Any]) -> bool:
+    """Whether a run of these overrides would be kept under another key: a file that they name has changed."""
+    if not isinstance(row.get(RUN), str):
+        return False
+    return cache.path(shlex.split(row[RUN])).stem != row["key"]
 
 
 @contextmanager

@@ -9,8 +9,9 @@ import pandas as pd
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from simlora.config.mistakes import in_plain_words
 from simlora.config.overrides import check_overrides
+from simlora.core.checks import shown
+from simlora.core.errors import InputError
 
 LARGEST = 2**63
 
@@ -22,8 +23,10 @@ def read(written: str) -> Any:
     check_overrides([override])
     try:
         return OverridesParser.create().parse_override(override).value()
-    except HydraException as error:
-        raise in_plain_words(error, [override]) from error
+    except HydraException:
+        raise InputError(
+            f"{shown(written)} is no value, must be as on the command line: 3, fcfs, [8,64] or {{a: 1}}"
+        ) from None
 
 
 def cell(value: Any) -> int | float | str:

@@ -245,7 +245,7 @@ def test_a_board_that_was_killed_goes_on_where_it_was(
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
-    with pytest.raises(InputError, match=r"cannot keep runs in .*SIMLORA_CACHE_DIR"):
+    with pytest.raises(InputError, match=r"cannot keep a run as .*SIMLORA_CACHE_DIR"):
         run(OVERRIDES, a_cache(in_the_way))
 
 

@@ -227,7 +227,7 @@ CASES = {
     "--sede=3": ("there is no option --sede=3; keys are written without dashes",),
     "--cfg": ("argument --cfg/-c: expected one argument",),
     "--experimental-rerun=x": ("would unpickle a file",),
-    "--config-dir nowhere": ("nowhere' not found",),
+    "--config-dir nowhere": ("--config-dir 'nowhere' is no folder",),
     "--config-name nowhere": ("there is no configuration 'nowhere'",),
     "-m gpu=a10x,a10g": ("there is no gpu 'a10x'",),
     "-m cluster.replicas=0,1": ("cluster.replicas is 0",),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +186,22 @@ def test_so_may_one_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("OUT", "~/x")
     assert main([*RUN, "hydra.run.dir=${oc.env:OUT}"]) == 0
     assert "x/summary.json" in written(tmp_path)
+
+
+def test_a_folder_within_a_runs_may_not(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, "hydra.output_subdir='~/x'"]) == 2
+    assert sentence(capsys).startswith(
+        "simlora: error: hydra.output_subdir is '~/x', must be the name of a folder"
+    )
+    assert os.listdir() == []
+
+
+def test_a_calibration_may_be_at_home(tmp_path: Path) -> None:
+    shipped = resources.files("simlora.latency") / "calibrations" / "a10g-llama_7b-tp1.yaml"
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "mine.yaml").write_text(shipped.read_text())
+    assert main([*RUN, "gpu=a10g", "model=llama_7b", "calibration='~/mine.yaml'", "hydra.run.dir=out"]) == 0
+    assert json.loads(Path("out/summary.json").read_text())["calibration"]["path"] == "~/mine.yaml"
 
 
 @pytest.mark.parametrize("sub", [[], ["hydra.sweep.subdir='~/y/${hydra.job.num}'"]])

@@ -1,4 +1,4 @@
-"""What ends a command: an interrupt, also where what cleans up after it fails; an error of our own keeps its traceback."""
+"""What ends a command: an interrupt, also where its clean-up fails; an error of our own keeps its traceback."""
 
 from __future__ import annotations
 
@@ -38,4 +38,6 @@ def test_an_error_of_our_own_keeps_its_traceback(error: Exception) -> None:
 
 def test_a_broken_invariant_says_so_also_after_an_interrupt() -> None:
     with pytest.raises(AssertionError, match="nowhere"):
-        guarded(failing_after(KeyboardInterrupt(), AssertionError("3 blocks are nowhere")), "nothing was done")
+        guarded(
+            failing_after(KeyboardInterrupt(), AssertionError("3 blocks are nowhere")), "nothing was done"
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -114,7 +115,7 @@ def test_a_row_of_a_sweep_is_run_again_by_its_overrides(own: Path) -> None:
     sweep_main(["--config-dir", "conf", *SMALL, "--out=out", "--jobs=1"])
     overrides = pd.read_parquet(own / "out" / "sweep.parquet")["overrides"][0]
     assert "hydra.searchpath" in overrides
-    assert simlora.simulate(overrides.split()).summary["requests"]["finished"] > 0
+    assert simlora.simulate(shlex.split(overrides)).summary["requests"]["finished"] > 0
 
 
 def test_a_run_is_kept_until_the_configuration_or_the_code_changes(own: Path) -> None:
@@ -181,6 +182,23 @@ def test_a_folder_that_cannot_be_one_is_refused(own: Path, folder: str, said: st
     (own / "t,").mkdir()
     with pytest.raises(InputError, match=said):
         simlora.simulate(SMALL, config_dir=folder)
+
+
+@pytest.mark.parametrize("words", [["--config-dir=~/conf"], ["--config-dir", "~/conf"], ["-cd", "~/conf"]])
+def test_a_folder_may_begin_at_home(own: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(own))
+    assert run_main([*words, *SMALL, "hydra.run.dir=out", "report=false"]) == 0
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "~nouser/conf", "x" * 5_000])
+def test_of_any_command_a_folder_that_is_not_there_is_a_short_sentence(
+    folder: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (run_main, sweep_main):
+        assert command([f"--config-dir={folder}", *SMALL]) == 2
+        said = capsys.readouterr().err
+        assert said.startswith("simlora: error: ")
+        assert len(said) < 200
 
 
 @pytest.mark.parametrize("command", ["run", "python"])

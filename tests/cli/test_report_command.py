@@ -145,6 +145,23 @@ def test_nor_is_text_a_number_or_a_number_text(
     assert f" in the column {column}, must be a sweep's table\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("value", ["not json", "", "[]", "3", "null", '[["a"]]', "won"])
+def test_what_was_changed_is_a_mapping_and_a_status_a_known_one(
+    value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    column = "status" if value == "won" else "side.changed"
+    edited(**{column: value})
+    assert main(["sweep"]) == 2
+    assert f" in the column {column}, must be a sweep's table\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("column", ["key", "seed", "status"])
+def test_every_row_has_what_tells_it_from_others(column: str, capsys: pytest.CaptureFixture[str]) -> None:
+    edited(**{column: None})
+    assert main(["sweep"]) == 2
+    assert f"has a row without a {column}, must be a sweep's table\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "edit",
     [

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,7 @@ REFUSED = {
     "+hydra.job_logging.formatters={h: {class: logging.FileHandler, format: out}}": "formatters.h names",
     "+hydra.hydra_logging.handlers={h: {class: logging.handlers.SocketHandler, host: h}}": "hydra_logging.handlers.h",
     "hydra/job_logging=default": "hydra.job_logging.handlers.file names 'logging.FileHandler' to be called",
+    "+hydra.env={_target_: evil.Evil}": "hydra.env names",
     "+hydra.callbacks.more=${more} +more={_target_: evil.Evil}": "hydra.callbacks.more names",
 }
 
@@ -43,6 +46,20 @@ def test_code_is_not_run_where_none_belongs(simlora: Command, typed: str) -> Non
     assert REFUSED[typed] in ended.sentence
     assert "docs/configurations.md" in ended.sentence
     assert not os.path.exists("outputs")
+
+
+def test_hydras_own_help_opens_no_log(simlora: Command) -> None:
+    asked = [sys.executable, "-m", "simlora", "--hydra-help"]  # in a process of its own, whose logs it sets up
+    ended = subprocess.run(asked, cwd=simlora.folder, capture_output=True, text=True, check=True)
+    assert (ended.stdout[:7], ended.stderr) == ("Hydra (", "")
+    assert simlora.files() == []
+
+
+def test_what_hydra_itself_refuses_is_said_whole(simlora: Command) -> None:
+    ended = simlora(*SHORT, "parts=[os.system]")
+    assert ended.status == 2
+    assert "parts.0._target_ is os.system, which cannot be imported: " in ended.sentence
+    assert not ended.sentence.endswith("because it allows")
 
 
 def test_logs_go_to_standard_streams(simlora: Command) -> None:

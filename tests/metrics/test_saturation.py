@@ -63,6 +63,21 @@ def test_giving_up_on_requests_is_past_saturation_though_the_queue_is_short() ->
     assert found["label"] == "past"
 
 
+@pytest.mark.parametrize(
+    ("lost_of_a_thousand", "label"), [(5, "below"), (8, "below"), (13, "near"), (45, "near"), (55, "past")]
+)
+def test_a_few_that_are_given_up_are_near_saturation_and_one_in_twenty_past(
+    lost_of_a_thousand: int, label: str
+) -> None:
+    every = 1_000 // lost_of_a_thousand
+    given_up = {every * i for i in range(lost_of_a_thousand)}
+    rows = [
+        lost("aborted", arrival_s=float(i)) if i in given_up else finished(arrival_s=float(i))
+        for i in range(1_000)
+    ]
+    assert load(table(*rows))["label"] == label
+
+
 def test_requests_turned_away_count_as_offered() -> None:
     """A cluster at thirteen times what it serves is not below saturation because twelve of thirteen never enter it."""
     queue = Queue(1, exponential, max_outstanding=2)

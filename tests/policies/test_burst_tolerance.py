@@ -72,6 +72,11 @@ def test_copies_share_the_load_of_their_adapter() -> None:
     assert preloads((2.0, 1.0), (30, 50, 30), 2, request_tokens=5) == {0: [0, 1, 2], 1: [1, 2]}
 
 
+def test_a_copy_takes_a_part_of_what_the_earlier_copies_expect() -> None:
+    """A, of 4/s, is on all three: the first expects 4/3 of it, and no longer 4, so that B's copy goes there."""
+    assert preloads((4.0, 1.0), (30, 30, 30), 2, request_tokens=10) == {0: [0, 1, 2], 1: [0, 1]}
+
+
 def test_adapters_of_equal_load_have_one_copy_if_every_slot_counts() -> None:
     assert preloads(None, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}
     assert preloads((0.5,) * 3, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}

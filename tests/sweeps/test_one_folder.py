@@ -58,11 +58,30 @@ def test_differences_from_a_list(base: str, capsys: pytest.CaptureFixture[str]) 
     assert f"--against: {key} has no '[v]'" in capsys.readouterr().err
 
 
+def test_differences_from_what_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, "replica.target_modules=[q],[q,k]", "--against=replica.target_modules={a: ["]) == 2
+    assert "'{a: [' is no value, must be as on the command line" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("base", ["null", "3"])
 def test_differences_from_nothing(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ("replica.max_loras=null,3", "--seeds=2", f"--against=replica.max_loras={base}", "--out=out")
     assert main([*SMALL, *asked]) == 0
     assert f"difference from replica.max_loras={base}" in capsys.readouterr().out
+
+
+def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = Path("my trace.csv")
+    trace.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n")
+    file = ("workload=file", "workload.path='my trace.csv'", "gpu=a10g", "--jobs=1", "--out=out")
+    for seats in ("8,16", "16,32"):
+        assert main([*file, f"replica.max_num_seqs={seats}"]) == 0
+        assert "as they no longer are" not in capsys.readouterr().err
+    trace.write_text(trace.read_text() + "1,a,8,100,10\n")
+    assert main([*file, "replica.max_num_seqs=16"]) == 0
+    said = "notice: 2 rows of earlier sweeps in the same table have read files as they no longer are"
+    assert said in capsys.readouterr().err
+    assert len(read_sweep("out")) == 3, "the row of the same overrides is replaced"
 
 
 def test_two_sweeps_at_once_into_one_folder_keep_all_rows() -> None:
