@@ -49,7 +49,12 @@ def test_code_is_not_run_where_none_belongs(simlora: Command, typed: str) -> Non
 
 
 def test_hydras_own_help_opens_no_log(simlora: Command) -> None:
-    asked = [sys.executable, "-m", "simlora", "--hydra-help"]  # in a process of its own, whose logs it sets up
+    asked = [
+        sys.executable,
+        "-m",
+        "simlora",
+        "--hydra-help",
+    ]  # in a process of its own, whose logs it sets up
     ended = subprocess.run(asked, cwd=simlora.folder, capture_output=True, text=True, check=True)
     assert (ended.stdout[:7], ended.stderr) == ("Hydra (", "")
     assert simlora.files() == []
