@@ -145,7 +145,7 @@ class _Api:
         return _json({"version": f"simlora-{__version__}"})
 
     async def metrics(self, request: Request) -> Response:
-        return Response(self._metrics.text(), media_type="text/plain; version=0.0.4")
+        return Response(await self._metrics.text(), media_type="text/plain; version=0.0.4")
 
     # Ours -------------------------------------------------------------------------------
 
