@@ -10,7 +10,8 @@ from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import SLOTS, longest
-from simlora.planning.planned import BEYOND, SLOWEST, TRAFFIC_MOST, Beside, Planned
+from simlora.planning.plan_lines import BEYOND, SLOWEST, TRAFFIC_MOST
+from simlora.planning.planned import Beside, Planned
 from simlora.planning.tuning import SEQUENCES, Tuning
 from simlora.sweeps.outcome import RAN, Outcome
 

@@ -1,4 +1,4 @@
-"""What a plan says: in words, as files, and as a picture of cost against attainment."""
+"""The plans that a search has found, and the files that they are written to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,7 +19,6 @@ from simlora.config.engine_flags import (
     context,
     deployment,
     engine,
-    flag,
     words,
 )
 from simlora.core.files import expanded
@@ -28,18 +26,16 @@ from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.machines import SLOTS, Excluded, Traffic
-from simlora.planning.notices import kv_tokens, notices, without_flags
-from simlora.planning.tuning import RANK, ROUTER, ROUTERS
+from simlora.planning.notices import kv_tokens, notices
+from simlora.planning.plan_lines import plan_lines
+from simlora.planning.plan_picture import draw
+from simlora.planning.tuning import RANK
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.grid import QUIET
 from simlora.sweeps.outcome import RAN, Outcome, Overrides
-from simlora.sweeps.question import DEFAULT_ATTAINMENT, Question
+from simlora.sweeps.question import Question
 
-SLOWEST, TRAFFIC_MOST = 3.0, 4.0
-"""Up to which factors iterations are slowed, and requests sped up."""
-BEYOND = 1.1
-"""Times the most traffic that a plan carries, at which what binds it is looked for."""
 MANIFEST = "kubernetes_{}.yaml"
 
 
@@ -251,7 +247,7 @@ class Plan:
             )
         for order, each in enumerate(self.plans, 1):
             yield ""
-            yield from _plan_lines(order, each, self.question)
+            yield from plan_lines(order, each, self.question)
         if self.excluded:
             yield ""
             yield "Not planned with"
@@ -275,7 +271,7 @@ class Plan:
             for name, trees in manifests.items():
                 (draft / name).write_text(yaml.safe_dump_all(trees, sort_keys=False), encoding="utf-8")
             self.runs.to_parquet(draft / "runs.parquet")
-            self._draw(draft / "plan.png")
+            draw(self._by_candidate(), self.plans, self.question.attainment, draft / "plan.png")
 
     def _by_candidate(self) -> pd.DataFrame:
         """A row a candidate that ran: its attainment with the worst seed in its longest runs."""
@@ -288,125 +284,3 @@ class Plan:
         table = table[table["times_as_long"] == longest]
         found: pd.DataFrame = table.groupby(same, dropna=False, sort=False)[[ATTAINMENT]].min().reset_index()
         return found
-
-    def _draw(self, path: Path) -> None:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot as plt
-
-        table = self._by_candidate()
-        figure, ax = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-        kinds = table.groupby(["engine", "gpu", "gpus_per_replica"], sort=False)
-        for (marker, colour), ((engine_name, gpu, gpus), group) in zip(
-            product(MARKERS, COLOURS), kinds, strict=False
-        ):
-            label = f"{engine_name} on {gpus} {gpu}"
-            found = group["usd_per_hour"], 100 * group[ATTAINMENT]
-            ax.scatter(*found, s=14, marker=marker, color=colour, alpha=0.55, label=label)
-        frontier = table.groupby("usd_per_hour")[ATTAINMENT].max().cummax()
-        ax.step(
-            frontier.index,
-            100 * frontier,
-            where="post",
-            color="#999999",
-            linewidth=1.0,
-            zorder=0,
-            label="the most",
-        )
-        for order, each in enumerate(self.plans, 1):
-            x, y = each.candidate.usd_per_hour, 100 * each.figure(ATTAINMENT)[1]
-            ax.scatter([x], [y], s=110, facecolors="none", edgecolors="black", linewidths=1.2)
-            side = -12 if order % 2 else 6
-            ax.annotate(str(order), (x, y), xytext=(side, 6), textcoords="offset points")
-        if self.question.attainment is not None:
-            ax.axhline(100 * self.question.attainment, color="black", linewidth=0.8, linestyle=(0, (5, 3)))
-        ax.set(xlabel="USD per hour", ylabel="requests within the SLO (%)")
-        ax.set_title(
-            "All that was looked at, its worst seed in its longest runs; the plans by number",
-            fontsize="medium",
-        )
-        ax.set_ylim(-3, 109)
-        ax.set_yticks(range(0, 101, 20))
-        ax.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-        figure.savefig(path, dpi=150)
-        plt.close(figure)
-
-
-MARKERS = "os^Dv<>p"
-COLOURS = ("#3b6fb6", "#d1792b", "#4a9a5b", "#b4464b", "#7a62a8", "#8a6d4f", "#c76aa0", "#6f7782")
-
-
-def _plan_lines(order: int, each: Planned, question: Question) -> Iterator[str]:
-    one = each.candidate
-    attainment, least, most = each.figure(ATTAINMENT)
-    yield (
-        f"Plan {order}: {one.replicas} × {one.machine.name}, USD {one.usd_per_hour:.2f} an hour "
-        f"(USD {730 * one.usd_per_hour:,.0f} a month)"
-    )
-    yield (
-        f"  requests within the SLO {100 * attainment:.2f} % ({100 * least:.2f} to {100 * most:.2f} over seeds); "
-        f"p95 of TTFT {each.figure('ttft_s.p95')[0]:.3g} s, of TPOT {1e3 * each.figure('tpot_s.p95')[0]:.3g} ms"
-    )
-    yield (
-        f"  binds: {each.binds} (at {BEYOND * each.headroom:.3g} times the traffic); carries "
-        f"{_at_least(each.headroom, TRAFFIC_MOST)} times the traffic"
-    )
-    yield f"  sure: {_sure(each)}"
-    for notice in each.notices:
-        yield f"  notice: {notice}"
-    if one.replicas > 1:
-        yield f"  router: {_router(one)}"
-    if policies := without_flags(one):
-        yield f"  not in the command: {', '.join(policies)}, for which {one.machine.engine} has no flag"
-    for count, ranks, command in each.kinds:
-        yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
-    if each.traffic.ranks:
-        yield f"  adapters: {engine(one.machine.engine).adapters}"
-    slo = [f"--limit={name}={limit:g}" for name, limit in question.limits.items()]
-    if question.attainment not in (None, DEFAULT_ATTAINMENT):
-        slo.append(f"--attainment={question.attainment:g}")
-    yield f"  check: simlora-capacity {shlex.join([*slo, *each.checked])}"
-    yield "  one flag more or less:"
-    for b in each.beside:
-        said = "does not fit"
-        if b.figures:
-            missed = "" if b.met else ", past saturation" if b.past else ", misses the SLO"
-            said = (
-                f"{100 * b.figures[ATTAINMENT]:.2f} %, TTFT {b.figures['ttft_s.p95']:.3g} s, "
-                f"TPOT {1e3 * b.figures['tpot_s.p95']:.3g} ms{missed}"
-            )
-        yield f"    {_flag(one.machine.engine, b, each.activation_share)}: {said}"
-
-
-def _flag(name: str, beside: Beside, activation_share: float) -> str:
-    """Return what is changed in the words of the engine's command."""
-    if found := flag(name, beside.key, beside.value, activation_share):
-        return " ".join(found)
-    return f"without {' '.join(flag(name, beside.key, not beside.value, activation_share))}"
-
-
-def _at_least(factor: float, most: float) -> str:
-    return f"{'at least ' if factor >= most else ''}{factor:.2f}"
-
-
-def _sure(each: Planned) -> str:
-    holds = f"the SLO is kept until iterations take {_at_least(each.slower, SLOWEST)} times as long"
-    if each.sure is None:
-        return f"{holds}; the calibration does not say its error"
-    error = each.candidate.machine.error
-    assert error is not None
-    beyond = " (which does not count what the notices say is extrapolated)" if each.extrapolates else ""
-    return (
-        f"{holds}; the calibration is off by {100 * error:.0f} % at the median, "
-        f"so that the plan holds in {100 * each.sure:.0f} % of cases{beyond}"
-    )
-
-
-def _router(one: Candidate) -> str:
-    """Return what a plan's router is called, and where a user finds one."""
-    name = dict(one.settings).get(ROUTER)
-    if name is not None:
-        return f"{name}{f' ({ROUTERS[name]})' if name in ROUTERS else ''}"
-    return ", ".join(own for own in one.machine.overrides if own.startswith(ROUTER))

@@ -237,7 +237,7 @@ class Table:
                 again = before["key"].isin(own["key"])
                 again |= before[RUN].isin(own[RUN]) if RUN in before else False
                 before = before[~again]
-                self._stale = sum(_is_stale(self.cache, row) for row in before.to_dict("records"))
+                self._stale = _stale(self.cache, before)
             table = pd.concat([before, own], ignore_index=True) if len(before) else own
             of_one_kind(table).to_parquet(draft / TABLE, index=False)
         self._written_s = time.monotonic()
@@ -330,11 +330,12 @@ def _earlier(folder: Path, cache: Cache) -> pd.DataFrame:
     return table[table["source"] == cache.source]
 
 
-def _is_stale(cache: Cache, row: Mapping[str, Any]) -> bool:
-    """Whether a run of these overrides would be kept under another key: a file that they name has changed."""
-    if not isinstance(row.get(RUN), str):
-        return False
-    return cache.path(shlex.split(row[RUN])).stem != row["key"]
+def _stale(cache: Cache, table: pd.DataFrame) -> int:
+    """Return how many runs would be kept under another key by now: a file that their overrides name has changed."""
+    if RUN not in table:
+        return 0
+    keys = [cache.path(shlex.split(str(overrides))).stem for overrides in table[RUN].fillna("")]
+    return int((table["key"] != keys).sum())
 
 
 @contextmanager

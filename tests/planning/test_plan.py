@@ -23,11 +23,11 @@ from simlora.latency.parts.composed import composed as composed_of_parts
 from simlora.planning import Plan, plan
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
+from simlora.planning.climbing import deployable
 from simlora.planning.explaining import NOTHING, binding
 from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, longest, machine, traffic_of
 from simlora.planning.notices import without_flags
 from simlora.planning.planned import Planned
-from simlora.planning.search import deployable
 from simlora.planning.tuning import (
     MEMORY,
     ON_HOST,
