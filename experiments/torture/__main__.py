@@ -34,8 +34,12 @@ from simlora.core.errors import InputError
 from simlora.engine.scenario import Scenario
 
 FOUND = 1
-LIMIT_S = 300
-"""Wall-clock seconds after which a law counts as broken: the run may never end."""
+LIMIT_S, WAITS_S = 300, 6000
+"""Seconds of CPU time, and of wall-clock time, after which a law counts as broken: the run may never end."""
+TIMERS = (
+    (signal.SIGPROF, signal.ITIMER_PROF, LIMIT_S),
+    (signal.SIGALRM, signal.ITIMER_REAL, WAITS_S),  # far more, as other work may leave it little of the CPU
+)
 HELD, REFUSED, NOT_FOR_IT, BROKEN = "held", "refused", "does not apply", "broken"
 
 
@@ -106,8 +110,9 @@ def tried(seed: int, number: int, laws: Sequence[str], calibration: Path) -> lis
 
 def _one(make: Make, number: int, name: str) -> Tried:
     law = LAWS[name]
-    signal.signal(signal.SIGALRM, _too_long)
-    signal.alarm(LIMIT_S)
+    for number_of, timer, seconds in TIMERS:
+        signal.signal(number_of, _too_long)
+        signal.setitimer(timer, seconds)
     try:
         if not law.applies(make()):
             return Tried(number, name, NOT_FOR_IT)
@@ -122,12 +127,13 @@ def _one(make: Make, number: int, name: str) -> Tried:
             number, name, BROKEN, f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         )
     finally:
-        signal.alarm(0)
+        for _, timer, _ in TIMERS:
+            signal.setitimer(timer, 0)
     return Tried(number, name, HELD)
 
 
 def _too_long(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Broken(f"it takes longer than {LIMIT_S} s")
+    raise Broken(f"it takes longer than {LIMIT_S} s of CPU time, or waits for {WAITS_S} s")
 
 
 def told(seed: int, found: Tried, calibration: Path) -> str:
