@@ -54,6 +54,8 @@ METRICS = {
     "slo.satisfaction": Metric("user satisfaction", ("satisfaction",)),
     "slo.classes.gold.attainment": Metric("attainment of gold tenants"),
     "slo.classes.free.attainment": Metric("attainment of the others"),
+    "clients.attainment": Metric("calls answered in time"),
+    "clients.attempts_per_call": Metric("requests sent a call"),
     "cost.gpu_hours": Metric("GPU hours"),
     "cost.usd_per_million_tokens": Metric("USD a million tokens"),
     "cost.energy_j_per_output_token": Metric("energy (J an output token)"),
@@ -63,5 +65,5 @@ METRICS = {
     "replicas.most_running": Metric("largest batch (requests)"),
     "replicas.kv_token_budget": Metric("KV pool (tokens)"),
 }
-SHARES = ("slo.attainment", "slo.satisfaction")
+SHARES = ("slo.attainment", "slo.satisfaction", "clients.attainment")
 """Between 0 and 1, over all submitted requests; satisfaction is 1 - (TTFT / SLO)^2, and 0 past the SLO."""

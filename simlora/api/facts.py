@@ -12,12 +12,15 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from simlora import __version__
 from simlora.core.total import total
+from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, UNFINISHED, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
-from simlora.metrics.slo import is_finished
+from simlora.metrics.slo import SloTargets, attainment, is_finished
 from simlora.metrics.stored import Requests
+from simlora.metrics.summary import distribution
 
 
 def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
@@ -227,3 +230,35 @@ def versions() -> Mapping[str, str]:
     """Return the versions that a result may depend on; reading them takes 8 ms, once."""
     libraries = {name: metadata.version(name) for name in ("numpy", "pandas", "scipy", "pulp", "highspy")}
     return MappingProxyType({"simlora": __version__, "python": platform.python_version(), **libraries})
+
+
+def calls(simulation: Simulation) -> pd.DataFrame:
+    """Return a row for each request of the workload, over all attempts; none where clients do not react."""
+    return pd.DataFrame(simulation.calls() if isinstance(simulation, ClientSimulation) else [])
+
+
+def client_facts(simulation: Simulation, requests: Requests, targets: SloTargets) -> dict[str, Any] | None:
+    """Return what became of clients' calls; None where clients do not react.
+
+    Times are from a call's first attempt on. `attainment` is the share of calls answered within the SLO from there.
+    """
+    table = calls(simulation)
+    if table.empty:
+        return None
+    assert isinstance(requests, pd.DataFrame), "a run whose clients react keeps its rows in memory"
+    answered = table["status"] == ANSWERED
+    last = requests.iloc[np.maximum(table["request_id"], 0)].reset_index(drop=True)
+    last = last.assign(
+        ttft_s=table["ttft_s"], latency_s=table["latency_s"], status=np.where(answered, "finished", "aborted")
+    )
+    counts = {status: int((table["status"] == status).sum()) for status in (ANSWERED, GAVE_UP, UNFINISHED)}
+    return {
+        "calls": len(table),
+        **{status.replace(" ", "_"): number for status, number in counts.items()},
+        "attempts": int(table["attempts"].sum()),
+        "attempts_per_call": float(table["attempts"].mean()),
+        "left": int(table["left"].sum()),
+        "attainment": attainment(last, targets),
+        "ttft_s": distribution(table["ttft_s"].to_numpy()),
+        "latency_s": distribution(table["latency_s"].to_numpy()),
+    }

@@ -12,6 +12,8 @@ import pandas as pd
 from simlora.api.costs import cost_facts
 from simlora.api.facts import (
     adapter_facts,
+    calls,
+    client_facts,
     failure_facts,
     kv_facts,
     migration_facts,
@@ -28,6 +30,7 @@ from simlora.api.timed import Timed
 from simlora.config.setup import Setup
 from simlora.core.build import BUILD
 from simlora.core.errors import InputError
+from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Planned
@@ -62,10 +65,12 @@ def run(
     """
     policies = setup.scenario.policies
     migration = Timed(policies.migration)
+    clients = setup.scenario.clients
     with failing_in_a_sentence(setup.about["policies"].values()):
-        simulation = Simulation(replace(setup.scenario, policies=replace(policies, migration=migration)))
+        simulates = ClientSimulation if clients.react else Simulation
+        simulation = simulates(replace(setup.scenario, policies=replace(policies, migration=migration)))
     file = None
-    if len(setup.scenario.trace) > ROW_GROUP:
+    if len(setup.scenario.trace) > ROW_GROUP and not clients.react:
         file = RequestsFile(None if folder is None else Path(folder))
         simulation.recorder.stream(file.write, ROW_GROUP)
     started = time.perf_counter()
@@ -81,6 +86,9 @@ def run(
         pass
     wall_s = time.perf_counter() - started
     requests = _requests(simulation.recorder, file)
+    if isinstance(simulation, ClientSimulation):
+        requests = simulation.requests()
+        setup = replace(setup, scenario=replace(setup.scenario, trace=simulation.trace()))
     result = _result(setup, simulation, requests, wall_s, migration.wall_s, command, complete)
     if not complete:
         raise Interrupted(result)
@@ -137,6 +145,7 @@ def _result(
         calibration=setup.scenario.calibration.describe(),
         slowness=slowness_facts(simulation, makespan_s),
         scaling=scaling_facts(simulation, makespan_s),
+        clients=client_facts(simulation, requests, setup.targets),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
         versions={**versions(), "build": BUILD},
@@ -158,6 +167,7 @@ def _result(
         plans=journal.plans(),
         placements=journal.placements(),
         scaling=journal.scalings(),
+        calls=calls(simulation),
         notices=(*setup.notices, *notices, *_cut(traced)),
         traced=traced,
     )

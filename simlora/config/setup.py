@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,7 @@ from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.core.trees import leaves
 from simlora.engine.assembly import check
+from simlora.engine.clients import Clients
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Policies, Scenario
 from simlora.hardware.gpu import Gpu
@@ -64,6 +65,7 @@ KEYS = (
     "engine",
     "fast_forward",
     "cluster",
+    "clients",
     "host",
     "replica",
     "slo",
@@ -141,6 +143,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         policies=policies,
         seed=seed,
         until_s=until_s,
+        clients=_clients(tree, until_missed),
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         gpu=gpu,
@@ -164,6 +167,16 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         ),
         **shows,
     )
+
+
+def _clients(tree: Tree, until_missed: float | None) -> Clients:
+    """Return what clients do. Raises InputError for a value that cannot be."""
+    found = Clients(**section(tree, "clients", [field.name for field in fields(Clients)]))
+    if found.react and until_missed is not None:
+        raise InputError(
+            "until_missed counts the requests of the workload, which clients send again or later; leave it out"
+        )
+    return found
 
 
 def _shows(tree: Tree) -> dict[str, Any]:

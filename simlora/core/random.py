@@ -21,6 +21,7 @@ STREAMS = (
     "tenants",
     "blocks",
     "answers",
+    "clients",
 )
 """All random streams. New names go to the end, or old seeds change their meaning.
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simlora.core.checks import choice, number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
+from simlora.engine.clients import Clients
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.hardware.gpu import Gpu
@@ -183,6 +184,7 @@ class Scenario:
     of the base model's, inf where there is none; None: there are none.
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
+    `clients`: how they react to what becomes of the trace's requests, if they do.
     `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
     """
 
@@ -198,6 +200,7 @@ class Scenario:
     tracing: bool = False
     until_s: float | None = None
     until_missed: MissedMost | None = None
+    clients: Clients = Clients()  # noqa: RUF009  # it has no state
     scaling: ScalingConfig = ScalingConfig()
     gpu: Gpu | None = None
     ttft_targets_s: NDArray[np.float64] | None = None

@@ -62,6 +62,7 @@ def summarise(
     failures: Mapping[str, Any] | None = None,
     slowness: Mapping[str, Any] | None = None,
     scaling: Mapping[str, Any] | None = None,
+    clients: Mapping[str, Any] | None = None,
     cost: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     command: str = "",
@@ -74,9 +75,10 @@ def summarise(
     of the latency. `latency_over_output_tokens_s` is the sum of latencies over the sum of output tokens;
     `latency_per_output_token_s` has each request's ratio. Sections that do not apply are None: `migration` without
     a migration policy, `placement` if it does not plan anew, `failures` and `slowness` if none is configured, `scaling`
-    without an autoscaler. `run` describes what was simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command`
-    repeats it, and `complete` says whether it reached its end. With a `window`, counts, times, rates and the SLO cover
-    the requests that arrive in it, per second of it; `load`, `tbt_s` and figures by replica cover the whole run.
+    without an autoscaler; `clients` is there if they react to what becomes of their requests. `run` describes what was
+    simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached
+    its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
+    `load`, `tbt_s`, `clients` and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:
@@ -105,6 +107,7 @@ def summarise(
         "failures": failures,
         "slowness": slowness,
         "scaling": scaling,
+        **({} if clients is None else {"clients": clients}),
         "cost": cost,
         "replicas": replicas,
         "calibration": calibration,

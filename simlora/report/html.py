@@ -14,7 +14,18 @@ from dataclasses import replace
 from importlib import resources
 from typing import Any
 
-from simlora.report import adapters, fleet, hosts, merging, over_time, provenance, replicas, sections, slots
+from simlora.report import (
+    adapters,
+    clients,
+    fleet,
+    hosts,
+    merging,
+    over_time,
+    provenance,
+    replicas,
+    sections,
+    slots,
+)
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
 from simlora.report.results import RunResults
@@ -32,6 +43,7 @@ def render(results: RunResults) -> str:
         sections.tiles(results.summary),
         sections.slo(results, specs),
         fleet.tenants(results.summary),
+        clients.clients(results),
         sections.latency(results, specs),
         over_time.over_time(results, specs),
         replicas.replicas(results, specs, page),

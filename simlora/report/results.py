@@ -42,7 +42,8 @@ class RunResults:
     row whenever an adapter is merged or taken out, or a scheduler's threshold or an adapter's credit changes (empty
     with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
     migration had cause to plan, `placements` one for each time that a placement planned anew, `scaling` one
-    for each time that the number of replicas changed.
+    for each time that the number of replicas changed, `calls` one a request of the workload where clients send some of
+    them later, or again.
     """
 
     summary: dict[str, Any]
@@ -54,6 +55,7 @@ class RunResults:
     plans: pd.DataFrame = field(default_factory=Journal().plans)
     placements: pd.DataFrame = field(default_factory=Journal().placements)
     scaling: pd.DataFrame = field(default_factory=Journal().scalings)
+    calls: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def requests(self) -> pd.DataFrame:

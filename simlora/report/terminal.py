@@ -67,6 +67,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Failures", _failures(summary.get("failures") or {})),
         ("Slow", _slowness(summary.get("slowness") or {})),
         ("Replicas", _scaling(summary.get("scaling") or {})),
+        ("Clients", _clients(summary.get("clients") or {})),
         *((f"SLO of {name}", _tenants(each)) for name, each in (slo.get("classes") or {}).items()),
         ("Cost", _cost(summary.get("cost") or {})),
         ("Prefix cache", f"{percent(kv.get('hit_rate'))} of prompt tokens"),
@@ -165,6 +166,16 @@ def _scaling(scaling: dict[str, Any]) -> str:
         return ABSENT
     boots = f"{counted(scaling['boots'], 'boot')} of {seconds(scaling['boot_s'])}"
     return f"{scaling['least_on']} to {scaling['most_on']}, {scaling['mean_on']:.2f} on average; {boots}"
+
+
+def _clients(clients: dict[str, Any]) -> str:
+    """Return what became of clients' calls over all attempts; nothing where each is one request."""
+    if not clients:
+        return ABSENT
+    calls, attempts = counted(clients["calls"], "call"), counted(clients["attempts"], "request")
+    left = f", {count(clients['left'])} of which they left" if clients["left"] else ""
+    within = f"{percent(clients['attainment'])} within the SLO from the first request on"
+    return f"{count(clients['answered'])} of {calls} answered with {attempts}{left}; {within}"
 
 
 def _tenants(tenants: dict[str, Any]) -> str:

@@ -88,6 +88,18 @@ SCALING = pa.schema(
         ("reason", pa.string()),
     ]
 )
+CALLS = pa.schema(
+    [
+        ("arrival_s", pa.float64()),
+        ("sent_s", pa.float64()),
+        ("attempts", pa.int64()),
+        ("left", pa.int64()),
+        ("request_id", pa.int64()),
+        ("status", pa.string()),
+        ("ttft_s", pa.float64()),
+        ("latency_s", pa.float64()),
+    ]
+)
 TABLES = {
     "requests": REQUESTS,
     "timeline": TIMELINE,
@@ -96,6 +108,7 @@ TABLES = {
     "plans": PLANS,
     "placements": PLACEMENTS,
     "scaling": SCALING,
+    "calls": CALLS,
 }
 """Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 

@@ -67,6 +67,8 @@ class Live:
             raise InputError(
                 "until_s ends a run at a time, and a server runs until it is stopped; leave it out"
             )
+        if scenario.clients.react:
+            raise InputError("clients says what simulated clients do, and these are real ones; leave it out")
         outputs = scenario.trace.output_tokens
         fixed = wishes.output_tokens
         if fixed is None and not len(outputs):

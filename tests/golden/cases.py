@@ -138,6 +138,13 @@ EXTRA: dict[str, tuple[str, ...]] = {
     "dynamo": (*SERVED, "router=dynamo"),
     "kvaware": (*SERVED, "router=production_stack_kvaware"),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
+    "closed-loop": (*FLEET, "clients.outstanding=20", "clients.think_s=0.5"),
+    "clients-come-back": (
+        *FLEET,
+        "clients.patience_s=0.2",
+        "clients.retries=2",
+        "cluster.max_outstanding=30",
+    ),
     "replica-groups": (
         *FLEET,
         "gpu=a100_80g",

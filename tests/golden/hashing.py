@@ -36,6 +36,7 @@ COUNTS = {
     "placement": ("changes",),
     "failures": ("failures", "restarted"),
     "scaling": ("changes",),
+    "clients": ("answered", "gave_up", "attempts", "left"),
     "requests": ("aborted", "rejected", "unfinished"),
 }
 """Numbers of a summary that show which mechanisms occurred, by section."""

@@ -97,6 +97,11 @@ class DrivenSimulation(Simulation):
         whole("adapter", submitted.adapter, least=BASE_MODEL, most=len(self.adapters) - 1)
         most = submitted.output_tokens if submitted.max_output_tokens is None else submitted.max_output_tokens
         whole("max_output_tokens", most, "tokens", least=submitted.output_tokens)
+        return self._submit(submitted, at_s)
+
+    def _submit(self, submitted: Submitted, at_s: float) -> Request:
+        """A request that can be arrives at a time that has not been."""
+        most = submitted.output_tokens if submitted.max_output_tokens is None else submitted.max_output_tokens
         adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
             len(self._arrivals_s),
@@ -130,6 +135,9 @@ class DrivenSimulation(Simulation):
         """
         if self._advancing:
             raise InputError("a request is cancelled while events are processed, must be between them")
+        self._cancel(request)
+
+    def _cancel(self, request: Request) -> None:
         arriving = self._arriving.pop(request.id, None)
         if arriving is not None:
             self.clock.cancel(arriving)

@@ -1,0 +1,106 @@
+"""Clients that react, as a user has them: keys, the summary, the table of calls, the terminal and the page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import simlora
+from simlora.cli import main
+from simlora.core.errors import InputError
+from simlora.report.html import render
+from simlora.report.terminal import summary_table
+
+BUSY = (
+    "gpu=a10g",
+    "model=llama_7b",
+    "workload=synthetic",
+    "workload.arrivals.rate_rps=3",
+    "workload.duration_s=60",
+    "slo.ttft_s=4",
+)
+BACK = ("clients.patience_s=3", "clients.retries=2")
+
+
+def test_a_summary_counts_calls_and_the_table_has_them() -> None:
+    result = simlora.simulate([*BUSY, *BACK])
+    found, calls = result.summary["clients"], result.calls
+    assert found["calls"] == len(calls) == found["answered"] + found["gave_up"]
+    assert found["attempts"] == calls["attempts"].sum() == len(result.requests) > len(calls)
+    assert found["left"] == calls["left"].sum() > 0
+    answered = calls[calls["status"] == "answered"]
+    assert found["attainment"] == pytest.approx((answered["ttft_s"] < 4).mean() * len(answered) / len(calls))
+    assert found["ttft_s"]["p50"] == pytest.approx(np.percentile(answered["ttft_s"], 50))
+    assert result.summary["requests"]["finished"] == len(answered), "what a client left is not finished"
+    # From the first attempt on, and not from the last.
+    last = result.requests.iloc[answered["request_id"]].reset_index(drop=True)
+    later = (answered["attempts"] > 1).to_numpy()
+    assert later.any()
+    assert (answered["ttft_s"].to_numpy()[later] > last["ttft_s"].to_numpy()[later]).all()
+    np.testing.assert_allclose(answered["ttft_s"].to_numpy()[~later], last["ttft_s"].to_numpy()[~later])
+
+
+def test_without_them_there_is_no_word_of_clients() -> None:
+    result = simlora.simulate(BUSY)
+    assert "clients" not in result.summary
+    assert result.calls.empty
+    assert "Clients" not in summary_table(result.summary)
+    assert "<h2>Clients</h2>" not in render(result)
+
+
+def test_the_terminal_and_the_page_say_what_became_of_calls() -> None:
+    result = simlora.simulate([*BUSY, *BACK])
+    found = result.summary["clients"]
+    words = " ".join(summary_table(result.summary).split())
+    assert (
+        f"Clients {found['answered']} of {found['calls']} calls answered with {found['attempts']} requests"
+        in words
+    )
+    assert "within the SLO from the first request on" in words
+    page = render(result)
+    assert "<h2>Clients</h2>" in page
+    assert f"Clients sent {found['attempts']} requests for {found['calls']} calls" in page
+
+
+def test_a_command_writes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*BUSY, "clients.outstanding=4", "hydra.run.dir=out"]) == 0
+    calls = pd.read_parquet("out/calls.parquet")
+    assert calls["sent_s"].iloc[-1] > calls["arrival_s"].iloc[-1]
+    assert list(calls.columns)[:3] == ["arrival_s", "sent_s", "attempts"]
+
+
+def test_a_closed_loop_offers_what_is_served() -> None:
+    """Four at once on a replica that could run many: the queue stays empty at any rate of the workload."""
+    slow, fast = (
+        simlora.simulate([*BUSY, "clients.outstanding=4", f"speedup={speedup}"]).summary
+        for speedup in (1, 10)
+    )
+    assert slow["queue_s"]["p99"] < 1
+    assert fast["throughput_rps"] == pytest.approx(slow["throughput_rps"], rel=0.05)
+    assert fast["replicas"][0]["most_running"] <= 4
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("clients.outstanding=0", "clients.outstanding is 0, must be a whole number of requests, at least 1"),
+        ("clients.patience_s=0", "clients.patience_s is 0, must be greater than 0"),
+        ("clients.retries=-1", "clients.retries is -1"),
+        ("clients.backoff_jitter=2", "clients.backoff_jitter is 2"),
+        ("clients.think_s=1", "clients.think_s is between the requests of a closed loop"),
+        ("+clients.patient=1", "there is no key clients.patient; did you mean clients.patience_s"),
+    ],
+)
+def test_what_cannot_be_is_named(override: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        simlora.simulate([*BUSY, override])
+    assert said in str(refused.value)
+
+
+def test_a_run_that_stops_by_its_slo_has_no_clients_that_come_back() -> None:
+    with pytest.raises(InputError, match="until_missed counts the requests of the workload"):
+        simlora.simulate([*BUSY, *BACK, "until_missed=0.1"])

@@ -1,0 +1,249 @@
+"""Clients that wait for a turn, leave and try again: against the run of the trace, by hand, and against theory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from simlora.core.errors import InputError
+from simlora.engine.clients import Clients
+from simlora.engine.cluster.client_simulation import ClientSimulation
+from simlora.engine.cluster.simulation import Simulation
+from tests.engine.by_hand import prefill_s, step_s, steps_s
+from tests.engine.cases import Case, Row, cases
+from tests.engine.test_driven import CASE, ROWS, assert_same
+from tests.engine.test_queueing import ONE_SERVER, SEATS, arrivals, assert_mean, exponential
+
+MANY = Clients(outstanding=10**6)
+
+
+def played(case: Case, clients: Clients, fast_forward: bool = True) -> ClientSimulation:
+    simulation = ClientSimulation(replace(case.scenario(fast_forward=fast_forward), clients=clients))
+    simulation.run()
+    return simulation
+
+
+def calls(simulation: ClientSimulation) -> pd.DataFrame:
+    return pd.DataFrame(simulation.calls())
+
+
+def rows(simulation: ClientSimulation) -> pd.DataFrame:
+    return simulation.requests()
+
+
+# Against the run of the trace ---------------------------------------------------------------
+
+
+@given(case=cases(max_outstanding=(None, 2)))
+def test_clients_without_limits_send_the_trace(case: Case) -> None:
+    assert_same(played(case, MANY), case.simulation())
+
+
+@given(
+    case=cases(max_outstanding=(None, 1, 2)),
+    outstanding=st.integers(1, 4),
+    think_s=st.sampled_from((0.0, 0.25)),
+    retries=st.integers(0, 2),
+)
+def test_what_was_sent_gives_the_same_run_again(
+    case: Case, outstanding: int, think_s: float, retries: int
+) -> None:
+    ours = played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries))
+    again = Simulation(replace(case.scenario(), trace=ours.trace()))
+    again.run()
+    assert_same(ours, again)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
+        {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
+        {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
+        {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
+        {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)},
+        {"scheduler": "chunked_prefill", "loader": "prefetching"},
+    ],
+    ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else None,
+)
+def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
+    case = CASE.but(rows=ROWS, **changes)
+    ours = played(case, Clients(outstanding=3, think_s=0.125, retries=2))
+    again = Simulation(replace(case.scenario(), trace=ours.trace()))
+    again.run()
+    assert_same(ours, again)
+    assert set(calls(ours)["status"]) <= {"answered", "gave up"}
+
+
+@given(case=cases(), patience_s=st.sampled_from((0.01, 0.1, 0.5, 2.0)), retries=st.integers(0, 2))
+def test_iterations_taken_together_change_nothing(case: Case, patience_s: float, retries: int) -> None:
+    clients = Clients(patience_s=patience_s, retries=retries, outstanding=3)
+    fast, plain = played(case, clients), played(case, clients, fast_forward=False)
+    pd.testing.assert_frame_equal(calls(fast), calls(plain), check_exact=True)
+    pd.testing.assert_frame_equal(rows(fast), rows(plain), check_exact=True)
+
+
+# Laws ---------------------------------------------------------------------------------------
+
+
+@given(
+    case=cases(max_outstanding=(None, 1)),
+    outstanding=st.integers(1, 3),
+    patience_s=st.sampled_from((None, 0.1)),
+    retries=st.integers(0, 2),
+)
+def test_every_call_ends_and_no_more_are_under_way_than_may_be(
+    case: Case, outstanding: int, patience_s: float | None, retries: int
+) -> None:
+    clients = Clients(outstanding=outstanding, patience_s=patience_s, retries=retries)
+    simulation = played(case, clients)
+    found, attempts = calls(simulation), rows(simulation)
+    assert len(found) == len(case.rows)
+    assert set(found["status"]) <= {"answered", "gave up"}
+    assert found["attempts"].sum() == len(attempts)
+    assert found["attempts"].between(1, retries + 1).all()
+    answered = found[found["status"] == "answered"]
+    assert (attempts.loc[answered["request_id"], "status"] == "finished").all()
+    assert (answered["ttft_s"] <= answered["latency_s"]).all()
+    assert (found["sent_s"] >= found["arrival_s"]).all()
+    assert found["sent_s"].is_monotonic_increasing, "in the order of the workload"
+    if patience_s is None:
+        ends = attempts["finish_s"].fillna(attempts["arrival_s"]).to_numpy()
+        for at_s in attempts["arrival_s"]:
+            assert ((attempts["arrival_s"] <= at_s) & (ends > at_s)).sum() <= outstanding
+    else:
+        begun = answered["ttft_s"][answered["attempts"] == 1]
+        assert (begun <= patience_s * (1 + 1e-12)).all()
+
+
+def test_the_same_seed_gives_the_same_waits() -> None:
+    case, clients = CASE.but(rows=ROWS, max_outstanding=1), Clients(retries=3)
+    one, same = played(case, clients), played(case, clients)
+    pd.testing.assert_frame_equal(calls(one), calls(same), check_exact=True)
+    assert calls(one)["attempts"].max() > 1
+
+
+# By hand ------------------------------------------------------------------------------------
+
+
+def test_one_at_a_time_with_a_pause() -> None:
+    """Three requests of 2 tokens that are due at once: each is sent a quarter second after the one before has ended."""
+    case = CASE.but(rows=(Row(0.0, None, 4, 2, 2),) * 3)
+    found = calls(played(case, Clients(outstanding=1, think_s=0.25)))
+    one_s = prefill_s(4) + step_s(5)
+    assert found["sent_s"].tolist() == pytest.approx([0.0, one_s + 0.25, 2 * (one_s + 0.25)])
+    assert found["latency_s"].tolist() == pytest.approx([one_s] * 3)
+
+
+def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> None:
+    """One seat: the second request waits for it for half of the first's time, and the third for the rest of it."""
+    first_s = prefill_s(4) + steps_s(49, 5)
+    later = (Row(0.0, None, 4, 5, 5), Row(0.75 * first_s, None, 4, 5, 5))
+    case = CASE.but(rows=(Row(0.0, None, 4, 50, 50), *later), max_num_seqs=1)
+    simulation = played(case, Clients(patience_s=0.5 * first_s))
+    found, attempts = calls(simulation), rows(simulation)
+    assert found["status"].tolist() == ["answered", "gave up", "answered"]
+    assert found["left"].tolist() == [0, 1, 0]
+    assert found["ttft_s"][2] == pytest.approx(0.25 * first_s + prefill_s(4))
+    assert attempts["status"].tolist() == ["finished", "aborted", "finished"]
+    assert attempts["reason"][1] == "the client has gone"
+
+
+def test_a_prompt_that_is_being_processed_when_its_client_leaves_is_aborted_too() -> None:
+    """The GPU goes on to its end, so that the other request waits for that."""
+    case = CASE.but(rows=(Row(0.0, None, 40, 5, 5), Row(0.0, None, 4, 2, 2)), max_num_batched_tokens=40)
+    simulation = played(case, Clients(patience_s=0.5 * prefill_s(40)))
+    assert rows(simulation)["status"].tolist() == ["aborted", "aborted"]
+    assert simulation.recorder.requests()["output_tokens"][0] == 1
+    assert math.isnan(rows(simulation)["ttft_s"][0])
+    assert simulation.clock.now == pytest.approx(prefill_s(40))
+
+
+@pytest.mark.parametrize(("retries", "sent_s"), [(0, [0.0]), (2, [0.0, 0.5, 1.5]), (9, [0.0, 0.5, 1.5, 3.5])])
+def test_waits_between_retries_double(retries: int, sent_s: list[float]) -> None:
+    """A cluster that takes one request is busy for 3 s: the other client comes back after 0.5, 1 and 2 s."""
+    per_token_s = 3.0 / 1000
+    case = ONE_SERVER.but(
+        rows=(Row(0.0, None, 1000, 1, 1), Row(0.0, None, 1, 1, 1)),
+        max_outstanding=1,
+        coefficients={**ONE_SERVER.coefficients, "prefill.per_token_s": per_token_s},
+    )
+    simulation = played(case, Clients(retries=retries, backoff_jitter=0.0))
+    found, attempts = calls(simulation), rows(simulation)
+    assert attempts["arrival_s"].tolist()[1:] == pytest.approx(sent_s)
+    assert found["status"].tolist() == ["answered", "answered" if retries == 9 else "gave up"]
+
+
+def test_waits_grow_no_longer_than_the_most_and_are_shorter_by_chance_at_most_by_the_jitter() -> None:
+    clients = Clients(retries=10_000, backoff_s=0.5, backoff_most_s=8.0, backoff_jitter=0.25)
+    assert [clients.backoff(retry, 0.0) for retry in (1, 2, 5, 6, 10_000)] == [0.5, 1.0, 8.0, 8.0, 8.0]
+    assert clients.backoff(3, 1.0) == 1.5
+
+
+def test_what_no_replica_could_serve_is_not_sent_again() -> None:
+    case = CASE.but(rows=(Row(0.0, None, 100, 5, 5), Row(0.0, None, 4, 2, 2)), capacity=60)
+    found = calls(played(case, Clients(retries=5)))
+    assert found["attempts"].tolist() == [1, 1]
+    assert found["status"].tolist() == ["gave up", "answered"]
+
+
+def test_a_run_that_ends_before_leaves_calls_unfinished() -> None:
+    found = calls(played(CASE.but(rows=ROWS, until_s=0.3), Clients(outstanding=1)))
+    assert found["status"].tolist()[-1] == "unfinished"
+    assert found["attempts"].tolist()[-1] == 0
+    assert math.isnan(found["sent_s"].tolist()[-1])
+
+
+def test_a_pause_needs_a_closed_loop() -> None:
+    with pytest.raises(InputError, match=r"clients.think_s is between the requests of a closed loop"):
+        Clients(think_s=1.0)
+
+
+# Theory -------------------------------------------------------------------------------------
+
+
+def mean_value_analysis(clients: int, think_s: float) -> float:
+    """Requests a second of a closed loop before an exponential server of 1 s. Source: Reiser and Lavenberg 1980."""
+    queue = 0.0
+    for count in range(1, clients + 1):
+        response_s = 1.0 + queue
+        rate = count / (think_s + response_s)
+        queue = rate * response_s
+    return rate
+
+
+@pytest.mark.parametrize(("outstanding", "think_s"), [(1, 2.0), (4, 3.0), (8, 3.0)])
+def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding: int, think_s: float) -> None:
+    means = []
+    for seed in range(12):
+        services = exponential(np.random.default_rng(seed), 4000)
+        case = ONE_SERVER.but(rows=tuple(Row(0.0, None, int(n), 1, 1) for n in services))
+        found = calls(played(case, Clients(outstanding=outstanding, think_s=think_s)))
+        sent_s = found["sent_s"].to_numpy()[500:]
+        means.append(len(sent_s) / (sent_s[-1] - sent_s[0]))
+    assert_mean(means, mean_value_analysis(outstanding, think_s), power=0.01)
+
+
+@pytest.mark.parametrize(("rate", "patience_s"), [(0.8, 1.0), (1.5, 2.0)])
+def test_so_many_leave_a_queue_as_theory_says(rate: float, patience_s: float) -> None:
+    """M/M/1 with customers who wait for a fixed time. Source: Barrer, Operations Research 5 (1957), 644-656."""
+    falls = math.exp(-(1 - rate) * patience_s)
+    theory = (1 - rate) * rate * falls / (1 - rate * rate * falls)
+    means = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        services, arrival_s = exponential(rng, 8000), arrivals(rng, rate, 8000)
+        case = SEATS.but(
+            rows=tuple(
+                Row(t, None, 1, int(n) + 1, int(n) + 1) for t, n in zip(arrival_s, services, strict=True)
+            ),
+            max_num_seqs=1,
+        )
+        means.append(calls(played(case, Clients(patience_s=patience_s)))["left"][500:].mean())
+    assert_mean(means, theory, power=0.03)
