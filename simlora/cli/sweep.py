@@ -104,6 +104,10 @@ def _run(options: argparse.Namespace) -> int:
     options.overrides = overrides_of(options)
     if options.against:
         axis, axes = options.against.partition("=")[0], grid(options.overrides).axes
+        if not axes:
+            raise InputError(
+                "--against compares values of a key with several, and nothing is varied: give one, as in router=a,b"
+            )
         if axis not in axes:
             raise InputError(
                 f"--against {options.against!r} is no value of what is varied; {nearest(axis, axes)}"

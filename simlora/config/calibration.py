@@ -89,7 +89,7 @@ def _calibration(choice: Any, name: str, gpu: str, model: str, tp: int) -> tuple
         advice = f"{nearest(name, own)}; " if own else ""  # another GPU's times are not this one's
         raise InputError(
             f"there is no calibration {name} ({model} on {gpu} with tp {tp}); {advice}simlora-calibrate list shows "
-            f"those that there are, and calibration=<path of a YAML file> takes one of yours"
+            "those that there are, simlora-calibrate derive makes one, and calibration=<path of a YAML file> takes it"
         )
     found = calibrations.load(name if choice is None else choice)
     differs = [

@@ -92,7 +92,13 @@ def joined(path: str, chunks: list[Chunk], only: Sequence[str] | None) -> Table:
 def check_names(table: Table, required: Sequence[str], optional: Sequence[str] = ()) -> None:
     """Raise InputError unless the columns are all of `required`, any of `optional` and nothing else."""
     if not len(table):
-        raise InputError(f"{table.path} has no rows, must have at least one request")
+        named = all(name in (*required, *optional) for name in table.columns)
+        must = (
+            "must have at least one request"
+            if named
+            else "its first line must name the columns, and is no request"
+        )
+        raise InputError(f"{table.path} has no rows, {must}")
     for name in table.columns:
         if name not in required and name not in optional:
             hint = nearest(name, [*required, *optional])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan, nextafter
@@ -75,7 +75,7 @@ class ClientSimulation(DrivenSimulation):
             told = partial(FirstTokens, on_first=self._has_begun)
             scenario = replace(scenario, parts=(told, *scenario.parts))
         super().__init__(scenario)
-        self._played, self._rows = played, _submitted(played)
+        self._played = played
         self._rng = stream(scenario.seed, "clients")
         self._free = inf if self._clients.outstanding is None else self._clients.outstanding
         self._next = 0  # row of the trace
@@ -109,7 +109,7 @@ class ClientSimulation(DrivenSimulation):
     def calls(self) -> list[Call]:
         """Return what became of each row of the trace, in its order."""
         found = []
-        for row in range(len(self._rows)):
+        for row in range(len(self._played)):
             under_way = self._under_way.get(row, _Open(row))
             found.append(self._calls.get(row) or self._call(under_way, UNFINISHED, nan, nan))
         return found
@@ -126,10 +126,10 @@ class ClientSimulation(DrivenSimulation):
 
     def _expect(self) -> None:
         """Wait for the next row of the trace; after the last call, hear no more."""
-        if self._next < len(self._rows):
+        if self._next < len(self._played):
             arrival_s = float(self._played.arrival_s[self._next])
             self.clock.call(arrival_s, ARRIVAL, CLIENT, self._want)
-        elif len(self._calls) == len(self._rows):
+        elif len(self._calls) == len(self._played):
             self.clock.call(self.clock.now, URGENT, 0, self._hear_no_more)
 
     def _want(self) -> None:
@@ -148,7 +148,7 @@ class ClientSimulation(DrivenSimulation):
 
     def _send(self, call: _Open) -> None:
         now_s, patience_s = self.clock.now, self._clients.patience_s
-        call.request = request = self._submit(self._rows[call.row], now_s)
+        call.request = request = self._submit(_submitted(self._played, call.row), now_s)
         call.attempts += 1
         if call.attempts == 1:
             call.sent_s = now_s
@@ -215,7 +215,7 @@ class ClientSimulation(DrivenSimulation):
         self._calls[call.row] = self._call(call, status, ttft_s, latency_s)
         if self._clients.outstanding is not None:
             self._at(self.clock.now + self._clients.think_s, self._take_turn)
-        if len(self._calls) == len(self._rows):
+        if len(self._calls) == len(self._played):
             self.clock.call(self.clock.now, URGENT, 0, self._hear_no_more)
 
     def _take_turn(self) -> None:
@@ -223,16 +223,10 @@ class ClientSimulation(DrivenSimulation):
         self._send_due()
 
 
-def _submitted(trace: Trace) -> list[Submitted]:
-    """Return the rows of a trace as they are submitted."""
-    return list(_rows(trace))
-
-
-def _rows(trace: Trace) -> Iterator[Submitted]:
-    sessions = trace.session or [None] * len(trace)
-    hashes = trace.block_hashes or [()] * len(trace)
+def _submitted(trace: Trace, row: int) -> Submitted:
+    """Return a row of a trace as it is submitted."""
     columns = (trace.prompt_tokens, trace.output_tokens, trace.adapter, trace.max_output_tokens)
-    for prompt, output, adapter, most, session, own in zip(
-        *(column.tolist() for column in columns), sessions, hashes, strict=True
-    ):
-        yield Submitted(prompt, output, adapter, most, session, tuple(own))
+    prompt, output, adapter, most = (int(column[row]) for column in columns)
+    session = None if trace.session is None else trace.session[row]
+    hashes = () if trace.block_hashes is None else tuple(trace.block_hashes[row])
+    return Submitted(prompt, output, adapter, most, session, hashes)
