@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from simlora.api.fingerprint import source
-from simlora.api.inputs import Inputs, files_of, foreign_code, named_files
+from simlora.api.inputs import Inputs, foreign_code, hash_of, named_files
 from simlora.config.own_folder import files
 from simlora.core.errors import InputError
 from simlora.core.files import expanded, whole_file
@@ -51,7 +51,11 @@ class Cache:
 
     def files(self, overrides: Sequence[str]) -> Mapping[str, str]:
         """Return the files that these overrides name, and their hashes as they are now."""
-        return files_of(_values(overrides)).files
+        return {path: hash_of(path) for path in self.names(overrides)}
+
+    def names(self, overrides: Sequence[str]) -> list[str]:
+        """Return the files that these overrides name, in one order."""
+        return [str(path) for path in sorted(named_files(_values(overrides)))]
 
     def get(self, path: Path, overrides: Sequence[str]) -> dict[str, Any] | None:
         """Return the run of these overrides that is kept at `path`, None if there is none or it is damaged."""

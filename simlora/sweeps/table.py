@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import time
@@ -16,6 +17,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from simlora.api.cache import Cache, open_cache, settled
+from simlora.api.inputs import hash_of
 from simlora.api.progress import bar
 from simlora.config.own_folder import with_folder
 from simlora.core.checks import whole
@@ -203,7 +205,7 @@ class Table:
                 folder, self.cache
             )  # raises for a table that is none of ours before anything is simulated
         self._written_s = time.monotonic()
-        self._stale = 0
+        self._before = pd.DataFrame()
 
     def add(self, cell: Cell, outcome: Outcome) -> None:
         """Take a run; now and then, write the table."""
@@ -222,7 +224,7 @@ class Table:
             )
         if self._folder is not None:
             self._write()
-        return Sweep(own, self.axes, self._stale)
+        return Sweep(own, self.axes, _stale(self.cache, self._before))
 
     def _own(self) -> pd.DataFrame:
         rows = sorted(self._rows.values(), key=lambda row: row["order"])
@@ -237,9 +239,9 @@ class Table:
                 again = before["key"].isin(own["key"])
                 again |= before[RUN].isin(own[RUN]) if RUN in before else False
                 before = before[~again]
-                self._stale = _stale(self.cache, before)
             table = pd.concat([before, own], ignore_index=True) if len(before) else own
             of_one_kind(table).to_parquet(draft / TABLE, index=False)
+        self._before = before
         self._written_s = time.monotonic()
 
 
@@ -334,7 +336,9 @@ def _stale(cache: Cache, table: pd.DataFrame) -> int:
     """Return how many runs would be kept under another key by now: a file that their overrides name has changed."""
     if RUN not in table:
         return 0
-    keys = [cache.path(shlex.split(str(overrides))).stem for overrides in table[RUN].fillna("")]
+    hashed = functools.cache(hash_of)  # once each: all rows may name the same long trace
+    runs = [shlex.split(str(overrides)) for overrides in table[RUN].fillna("")]
+    keys = [cache.path(run, {name: hashed(name) for name in cache.names(run)}).stem for run in runs]
     return int((table["key"] != keys).sum())
 
 
