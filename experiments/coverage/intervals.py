@@ -102,6 +102,7 @@ def table(runs: int, jobs: int = -1) -> None:
             )
             for n in SEEDS
         ]
+        print(f"{rho:<6}{(several[ATTAINMENT] == 1.0).mean():.1%} of the runs miss nothing")
         for name in names:
             cells = "".join(
                 f"{own[name]:>10.1%}{apart[name]:>12.1%}{_share(of.get(name)):>12}"
