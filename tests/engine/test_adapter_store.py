@@ -18,6 +18,7 @@ from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
 from simlora.metrics.recorder import Recorder
+from tests.engine.by_hand import load_s, prefill_s
 from tests.engine.cases import Case, Row
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
@@ -238,3 +239,26 @@ def test_a_transfer_over_several_links_begins_when_all_are_free() -> None:
     links[1].transfer(0.0, 7.0)
     assert together(links, 3.0, 2.0) == 9.0
     assert [(link.free_at_s, link.busy_s) for link in links] == [(9.0, 2.0), (9.0, 9.0)]
+
+
+@pytest.mark.parametrize("fast_forward", [True, False])
+def test_an_adapter_that_was_read_while_an_iteration_ran_is_there(fast_forward: bool) -> None:
+    """Its request arrives in a long prefill. When that ends, the copy, begun at the arrival, is on the host already."""
+    case = Case(
+        rows=(Row(2.0, None, 900, 2, 2), Row(2.01, 1, 4, 2, 2)),
+        ranks=(1, 1),
+        max_wait_tokens=0,
+        replicas=2,
+        adapter_pool="distributed",
+        placement="contiguous",
+        failures=((1, 1.0, None),),
+        loader="on_arrival",
+        eviction="lru",
+    )
+    assert prefill_s(900) > 2**-6 + 64 / 128 + load_s(1)
+    simulation = case.simulation(fast_forward=fast_forward)
+    request = simulation.recorder.requests().loc[1]
+    assert (request["replica"], request["cold_start_s"]) == (0, 0.0)
+    assert simulation.recorder.storage_loads == 1
+    assert simulation.store is not None
+    assert simulation.store.holders[1].keys() == {0}

@@ -130,10 +130,13 @@ class AdapterStore:
         return ready_s
 
     def _keep(self, time_s: float, host: int, adapter: Adapter) -> None:
-        """A copy is in a host's memory from that time on, unless the host fails before."""
+        """A copy is in a host's memory from that time on, unless the host fails before.
+
+        One that has gone on since an arrival may be there already, which is known now.
+        """
         failures = self._failures[host]
         self._clock.call(
-            time_s,
+            max(time_s, self._clock.now),
             STORE,
             0,
             lambda: self._arrives(host, adapter) if failures == self._failures[host] else None,
