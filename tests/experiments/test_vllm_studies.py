@@ -96,7 +96,8 @@ def test_every_metric_is_in_the_summary_of_a_run(tmp_path: Path) -> None:
     ).summary
     classes = "slo.classes=[{name: gold, share: 0.2, ttft_s: 1}, {name: free, share: 0.8, ttft_s: 9}]"
     rented = simulate([classes, "autoscaler=by_queue", "cluster.replicas=2", "timeline=false"]).summary
-    runs = {"kv": kept, "slo": rented, "cost": rented, "scaling": rented}
+    back = simulate(["clients.patience_s=5", "workload.duration_s=60", "timeline=false"]).summary
+    runs = {"kv": kept, "slo": rented, "cost": rented, "scaling": rented, "clients": back}
     for metric in METRICS:
         assert figure(runs.get(metric.partition(".")[0], summary), metric) is not None, metric
 
