@@ -200,6 +200,11 @@ def test_a_run_that_ends_before_leaves_calls_unfinished() -> None:
     assert math.isnan(found["sent_s"].tolist()[-1])
 
 
+def test_the_run_of_a_trace_has_no_clients_that_react() -> None:
+    with pytest.raises(InputError, match="clients says how clients react"):
+        Simulation(replace(CASE.scenario(), clients=Clients(retries=1))).run()
+
+
 def test_a_pause_needs_a_closed_loop() -> None:
     with pytest.raises(InputError, match=r"clients.think_s is between the requests of a closed loop"):
         Clients(think_s=1.0)

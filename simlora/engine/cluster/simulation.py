@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
@@ -212,8 +213,13 @@ class Simulation:
 
         Independent replicas are simulated one after the other, on so many `cores` of this machine; the result is the
         same. With several, `fleet` stays as it was before the run: ask for `outcomes`. An interrupt leaves the recorder
-        with what was finished; the rest is unfinished.
+        with what was finished; the rest is unfinished. Raises InputError for clients that react, which
+        `ClientSimulation` has.
         """
+        if self.scenario.clients.react:
+            raise InputError(
+                "clients says how clients react, and here the requests of the trace are played: leave it out"
+            )
         replicas = self.fleet.replicas
         listens = bool(self.recorder.on_boundary) or self.dispatcher.has_listeners
         if listens or self._runner is not ModelRunner or not independent(self.scenario, replicas):
