@@ -13,6 +13,7 @@ from simlora.cli import main
 from simlora.core.errors import InputError
 from simlora.report.html import render
 from simlora.report.terminal import summary_table
+from tests.golden.cases import Case, cases
 
 BUSY = (
     "gpu=a10g",
@@ -41,6 +42,20 @@ def test_a_summary_counts_calls_and_the_table_has_them() -> None:
     assert later.any()
     assert (answered["ttft_s"].to_numpy()[later] > last["ttft_s"].to_numpy()[later]).all()
     np.testing.assert_allclose(answered["ttft_s"].to_numpy()[~later], last["ttft_s"].to_numpy()[~later])
+
+
+@pytest.mark.parametrize(
+    "case", [case for case in cases() if case.name.endswith("-functions-fast")], ids=lambda case: case.name
+)
+def test_with_every_system_each_call_ends_once_and_each_attempt_is_a_row(case: Case) -> None:
+    impatient = ("clients.patience_s=0.06", "clients.retries=2", "report=false")
+    result = simlora.simulate([*case.overrides, *impatient])
+    found = result.summary["clients"]
+    assert found["calls"] == found["answered"] + found["gave_up"]
+    assert found["attempts"] == len(result.requests)
+    assert found["left"] > 0
+    assert (result.requests["status"] == "finished").sum() == found["answered"]
+    assert result.requests["status"].isin(("finished", "aborted", "rejected")).all()
 
 
 def test_without_them_there_is_no_word_of_clients() -> None:
