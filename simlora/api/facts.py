@@ -18,9 +18,10 @@ from simlora import __version__
 from simlora.core.total import total
 from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, UNFINISHED, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
-from simlora.metrics.slo import SloTargets, attainment, is_finished
+from simlora.metrics.slo import SloTargets, is_finished, met
 from simlora.metrics.stored import Requests
 from simlora.metrics.summary import distribution
+from simlora.metrics.window import Window
 
 
 def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
@@ -237,28 +238,35 @@ def calls(simulation: Simulation) -> pd.DataFrame:
     return pd.DataFrame(simulation.calls() if isinstance(simulation, ClientSimulation) else [])
 
 
-def client_facts(simulation: Simulation, requests: Requests, targets: SloTargets) -> dict[str, Any] | None:
-    """Return what became of clients' calls; None where clients do not react.
+def client_facts(
+    simulation: Simulation, requests: Requests, targets: SloTargets, window: Window | None
+) -> dict[str, Any] | None:
+    """Return what became of clients' calls; None where clients do not react, or no call was due.
 
-    Times are from a call's first attempt on. `attainment` is the share of calls answered within the SLO from there.
+    Of calls that were due by the end of the run; with a `window`, of those sent in it. Times are from the first
+    attempt of a call on. `attainment` is the share of calls that were answered within the SLO from there.
     """
     table = calls(simulation)
     if table.empty:
         return None
     assert isinstance(requests, pd.DataFrame), "a run whose clients react keeps its rows in memory"
-    answered = table["status"] == ANSWERED
-    last = requests.iloc[np.maximum(table["request_id"], 0)].reset_index(drop=True)
-    last = last.assign(
-        ttft_s=table["ttft_s"], latency_s=table["latency_s"], status=np.where(answered, "finished", "aborted")
-    )
+    table = table[table["arrival_s"] <= simulation.clock.now]
+    if window is not None:
+        table = table[window.covers(table["sent_s"].to_numpy())]
+    if table.empty:
+        return None
+    sent = table[table["request_id"] >= 0]
+    last = requests.iloc[sent["request_id"]].reset_index(drop=True)
+    answered = np.where(sent["status"] == ANSWERED, "finished", "aborted")
+    last = last.assign(ttft_s=sent["ttft_s"].array, latency_s=sent["latency_s"].array, status=answered)
     counts = {status: int((table["status"] == status).sum()) for status in (ANSWERED, GAVE_UP, UNFINISHED)}
     return {
         "calls": len(table),
         **{status.replace(" ", "_"): number for status, number in counts.items()},
         "attempts": int(table["attempts"].sum()),
         "attempts_per_call": float(table["attempts"].mean()),
-        "left": int(table["left"].sum()),
-        "attainment": attainment(last, targets),
+        "abandoned": int(table["abandoned"].sum()),
+        "attainment": float(met(last, targets).sum() / len(table)),
         "ttft_s": distribution(table["ttft_s"].to_numpy()),
         "latency_s": distribution(table["latency_s"].to_numpy()),
     }

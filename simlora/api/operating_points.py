@@ -19,6 +19,7 @@ from simlora.core.bisection import Bracket
 from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
+from simlora.engine.clients import Clients
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import Scenario
 from simlora.metrics.slo import SloTargets, attainment
@@ -145,7 +146,7 @@ def highest_rate(scenario: Scenario, rank: int, targets: SloTargets, guess_rps: 
     bracket = Bracket(guess_rps, LEAST_RPS, MOST_RPS, PRECISION)
     while (rate_rps := bracket.ask) is not None:
         trace = of_rank(scenario.trace, rank, rate_rps, LASTS * max(targets.set.values()))
-        simulation = Simulation(replace(scenario, trace=trace))
+        simulation = Simulation(replace(scenario, trace=trace, clients=Clients()))
         simulation.run()
         bracket = bracket.told(
             rate_rps, attainment(simulation.recorder.requests(), targets) >= ATTAINMENT_LEAST

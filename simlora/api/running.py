@@ -145,7 +145,7 @@ def _result(
         calibration=setup.scenario.calibration.describe(),
         slowness=slowness_facts(simulation, makespan_s),
         scaling=scaling_facts(simulation, makespan_s),
-        clients=client_facts(simulation, requests, setup.targets),
+        clients=client_facts(simulation, requests, setup.targets, setup.window),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
         versions={**versions(), "build": BUILD},

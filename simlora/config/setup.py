@@ -169,9 +169,13 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     )
 
 
-def _clients(tree: Tree, until_missed: float | None) -> Clients:
+def clients_of(tree: Tree) -> Clients:
     """Return what clients do. Raises InputError for a value that cannot be."""
-    found = Clients(**section(tree, "clients", [field.name for field in fields(Clients)]))
+    return Clients(**section(tree, "clients", [field.name for field in fields(Clients)]))
+
+
+def _clients(tree: Tree, until_missed: float | None) -> Clients:
+    found = clients_of(tree)
     if found.react and until_missed is not None:
         raise InputError(
             "until_missed counts the requests of the workload, which clients send again or later; leave it out"

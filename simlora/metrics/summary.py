@@ -78,7 +78,7 @@ def summarise(
     without an autoscaler; `clients` is there if they react to what becomes of their requests. `run` describes what was
     simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached
     its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
-    `load`, `tbt_s`, `clients` and figures by replica cover the whole run.
+    `load`, `tbt_s` and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:

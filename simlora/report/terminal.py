@@ -172,10 +172,13 @@ def _clients(clients: dict[str, Any]) -> str:
     """Return what became of clients' calls over all attempts; nothing where each is one request."""
     if not clients:
         return ABSENT
-    calls, attempts = counted(clients["calls"], "call"), counted(clients["attempts"], "request")
-    left = f", {count(clients['left'])} of which they left" if clients["left"] else ""
-    within = f"{percent(clients['attainment'])} within the SLO from the first request on"
-    return f"{count(clients['answered'])} of {calls} answered with {attempts}{left}; {within}"
+    ends = (("answered", "answered"), ("gave_up", "given up"), ("unfinished", "unfinished"))
+    told = ", ".join(f"{count(clients[name])} {words}" for name, words in ends if clients[name])
+    sent = f"{counted(clients['attempts'], 'request')} sent"
+    if clients["abandoned"]:
+        sent += f", {count(clients['abandoned'])} abandoned"
+    within = f"{percent(clients['attainment'])} of calls within the SLO"
+    return f"{counted(clients['calls'], 'call')}: {told}; {sent}; {within}"
 
 
 def _tenants(tenants: dict[str, Any]) -> str:

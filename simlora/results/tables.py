@@ -93,7 +93,7 @@ CALLS = pa.schema(
         ("arrival_s", pa.float64()),
         ("sent_s", pa.float64()),
         ("attempts", pa.int64()),
-        ("left", pa.int64()),
+        ("abandoned", pa.int64()),
         ("request_id", pa.int64()),
         ("status", pa.string()),
         ("ttft_s", pa.float64()),

@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from simlora.api.preparing import composed
 from simlora.config.names import close_keys, dotted
 from simlora.config.reading import plain
-from simlora.config.setup import lasts
+from simlora.config.setup import clients_of, lasts, resolved
 from simlora.core.bisection import DIGITS, Bracket
 from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError
@@ -143,6 +143,11 @@ def asked(
             raise InputError(
                 f"{stop} ends runs while requests still run, which would count as missed; leave it out"
             )
+    if clients_of(resolved(config)).react:
+        raise InputError(
+            "clients.* has requests wait for others, or be sent again, so that no rate is offered; leave it out: what "
+            "is found is of an open loop"
+        )
     if find not in (RATE, REPLICAS):
         raise InputError(f"find is {shown(find)}, must be {RATE} or {REPLICAS}")
     if find == REPLICAS and not str(OmegaConf.select(config, "autoscaler._target_")).endswith(".fixed.Fixed"):

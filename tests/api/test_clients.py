@@ -31,7 +31,7 @@ def test_a_summary_counts_calls_and_the_table_has_them() -> None:
     found, calls = result.summary["clients"], result.calls
     assert found["calls"] == len(calls) == found["answered"] + found["gave_up"]
     assert found["attempts"] == calls["attempts"].sum() == len(result.requests) > len(calls)
-    assert found["left"] == calls["left"].sum() > 0
+    assert found["abandoned"] == calls["abandoned"].sum() > 0
     answered = calls[calls["status"] == "answered"]
     assert found["attainment"] == pytest.approx((answered["ttft_s"] < 4).mean() * len(answered) / len(calls))
     assert found["ttft_s"]["p50"] == pytest.approx(np.percentile(answered["ttft_s"], 50))
@@ -53,7 +53,7 @@ def test_with_every_system_each_call_ends_once_and_each_attempt_is_a_row(case: C
     found = result.summary["clients"]
     assert found["calls"] == found["answered"] + found["gave_up"]
     assert found["attempts"] == len(result.requests)
-    assert found["left"] > 0
+    assert found["abandoned"] > 0
     assert (result.requests["status"] == "finished").sum() == found["answered"]
     assert result.requests["status"].isin(("finished", "aborted", "rejected")).all()
 
@@ -70,14 +70,13 @@ def test_the_terminal_and_the_page_say_what_became_of_calls() -> None:
     result = simlora.simulate([*BUSY, *BACK])
     found = result.summary["clients"]
     words = " ".join(summary_table(result.summary).split())
-    assert (
-        f"Clients {found['answered']} of {found['calls']} calls answered with {found['attempts']} requests"
-        in words
-    )
-    assert "within the SLO from the first request on" in words
+    ends = f"{found['answered']} answered, {found['gave_up']} given up"
+    assert f"Clients {found['calls']} calls: {ends}; {found['attempts']} requests sent" in words
+    assert f"{found['abandoned']} abandoned; " in words
     page = render(result)
     assert "<h2>Clients</h2>" in page
-    assert f"Clients sent {found['attempts']} requests for {found['calls']} calls" in page
+    sent = f"Clients sent {found['attempts']} requests for {found['calls']} calls"
+    assert f"{sent}, and abandoned {found['abandoned']} of them" in page
 
 
 def test_a_command_writes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +96,56 @@ def test_a_closed_loop_offers_what_is_served() -> None:
     assert slow["queue_s"]["p99"] < 1
     assert fast["throughput_rps"] == pytest.approx(slow["throughput_rps"], rel=0.05)
     assert fast["replicas"][0]["most_running"] <= 4
+
+
+def test_a_run_that_ends_before_counts_what_was_due() -> None:
+    """A call that is not due by the end is no missed one."""
+    ended = simlora.simulate([*BUSY, *BACK, "until_s=20"]).summary["clients"]
+    calls = simlora.simulate([*BUSY, *BACK]).calls
+    assert ended["calls"] == (calls["arrival_s"] <= 20).sum() < len(calls)
+    assert ended["unfinished"] > 0
+    assert "clients" not in simlora.simulate([*BUSY, *BACK, "until_s=1e-6"]).summary, "none was due"
+
+
+def test_a_window_is_of_the_calls_that_are_sent_in_it() -> None:
+    result = simlora.simulate([*BUSY, *BACK, "window.warm_up_s=10", "window.drain_s=10"])
+    window, calls = result.summary["window"], result.calls
+    inside = calls["sent_s"].between(window["from_s"], window["until_s"], inclusive="left")
+    assert result.summary["clients"]["calls"] == inside.sum() < len(calls)
+
+
+def test_a_placement_that_looks_for_operating_points_does_so_without_clients() -> None:
+    """LoRAServe's, of which one replica at a time plays a trace of its own."""
+    asked = ("system=loraserve", "gpu=a100_40g", *BUSY[1:5], "clients.retries=1")
+    assert simlora.simulate(asked).summary["clients"]["gave_up"] == 0
+
+
+def test_a_capacity_is_of_an_open_loop() -> None:
+    with pytest.raises(InputError, match=r"clients\.\* has requests wait for others"):
+        simlora.capacity([*BUSY, "clients.outstanding=8"], seeds=1)
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        ("cluster.failures=[{every_s: 6, for_s: 2}]",),
+        ("cluster.failures=[{host: 0, at_s: 5, until_s: 20}, {host: 1, at_s: 5, until_s: 20}]",),
+        ("cluster.failures=[{every_s: 6, for_s: 2}]", "autoscaler=by_queue", "cluster.start_s=1"),
+        (
+            "cluster.failures=[{every_s: 6, for_s: 2}]",
+            "cluster.adapter_pool=distributed",
+            "placement=contiguous",
+        ),
+        ("migration=consolidate",),
+    ],
+)
+def test_what_a_client_left_is_not_begun_anew(failing: tuple[str, ...]) -> None:
+    """Its host fails or it moves: it does not wait for another replica, as nothing waits for it."""
+    slow = ("system=chunked_prefill", "cluster.replicas=2", "clients.patience_s=0.5", "clients.retries=2")
+    result = simlora.simulate([*BUSY, *slow, "workload.arrivals.rate_rps=6", *failing])
+    gone = result.requests[result.requests["reason"] == "the client has gone"]
+    assert len(gone) > 0
+    assert (gone["finish_s"] - gone["arrival_s"] < 0.5 + 5).all(), "an iteration or two later"
 
 
 @pytest.mark.parametrize(

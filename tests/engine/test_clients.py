@@ -149,7 +149,7 @@ def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> N
     simulation = played(case, Clients(patience_s=0.5 * first_s))
     found, attempts = calls(simulation), rows(simulation)
     assert found["status"].tolist() == ["answered", "gave up", "answered"]
-    assert found["left"].tolist() == [0, 1, 0]
+    assert found["abandoned"].tolist() == [0, 1, 0]
     assert found["ttft_s"][2] == pytest.approx(0.25 * first_s + prefill_s(4))
     assert attempts["status"].tolist() == ["finished", "aborted", "finished"]
     assert attempts["reason"][1] == "the client has gone"
@@ -201,7 +201,7 @@ def test_a_run_that_ends_before_leaves_calls_unfinished() -> None:
 
 
 def test_the_run_of_a_trace_has_no_clients_that_react() -> None:
-    with pytest.raises(InputError, match="clients says how clients react"):
+    with pytest.raises(AssertionError, match="clients that react need a ClientSimulation"):
         Simulation(replace(CASE.scenario(), clients=Clients(retries=1))).run()
 
 
@@ -250,5 +250,5 @@ def test_so_many_leave_a_queue_as_theory_says(rate: float, patience_s: float) ->
             ),
             max_num_seqs=1,
         )
-        means.append(calls(played(case, Clients(patience_s=patience_s)))["left"][500:].mean())
+        means.append(calls(played(case, Clients(patience_s=patience_s)))["abandoned"][500:].mean())
     assert_mean(means, theory, power=0.03)

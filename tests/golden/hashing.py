@@ -36,7 +36,7 @@ COUNTS = {
     "placement": ("changes",),
     "failures": ("failures", "restarted"),
     "scaling": ("changes",),
-    "clients": ("answered", "gave_up", "attempts", "left"),
+    "clients": ("answered", "gave_up", "attempts", "abandoned"),
     "requests": ("aborted", "rejected", "unfinished"),
 }
 """Numbers of a summary that show which mechanisms occurred, by section."""

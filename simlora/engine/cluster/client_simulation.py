@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan, nextafter
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from simlora.core.random import stream
@@ -26,7 +27,7 @@ TIMES = (
     *("admitted_s", "first_token_s", "ttft_s", "tpot_s", "latency_s"),
     *("queue_s", "cold_start_s", "kv_cold_start_s", "blocked_s"),
 )
-"""What a request that was lost has not."""
+"""Columns that are empty for a lost request."""
 CLIENT = 1 << 39
 """Clients act after the arrivals of the same moment."""
 ANSWERED, GAVE_UP, UNFINISHED = "answered", "gave up", "unfinished"
@@ -35,7 +36,7 @@ ANSWERED, GAVE_UP, UNFINISHED = "answered", "gave up", "unfinished"
 class Call(NamedTuple):
     """What became of one request of the workload, over all attempts to have it answered.
 
-    `sent_s`: when its first attempt was sent; NaN: it never was. `left`: how many of the attempts the client left.
+    `sent_s`: when its first attempt was sent; NaN: it never was. `abandoned`: attempts that the client left.
     `request_id`: the last attempt, a row of the requests. `ttft_s` and `latency_s` are from `sent_s` on, NaN where it
     was not answered.
     """
@@ -43,7 +44,7 @@ class Call(NamedTuple):
     arrival_s: float
     sent_s: float
     attempts: int
-    left: int
+    abandoned: int
     request_id: int
     status: str
     ttft_s: float
@@ -57,7 +58,7 @@ class _Open:
     row: int
     sent_s: float = nan
     attempts: int = 0
-    left: int = 0
+    abandoned: int = 0
     request: Request | None = None
     leaves: Event | None = None
 
@@ -65,31 +66,33 @@ class _Open:
 class ClientSimulation(DrivenSimulation):
     """Plays the scenario's trace as its clients would: each row is a call, and each attempt at it a request.
 
-    A client reacts at the next larger number after what it reacts to, so that the trace of all attempts, played as it
-    is, gives the same run again, unless clients have left.
+    A client reacts at the next floating-point time after what it reacts to. So the trace of all attempts, played as it
+    is, gives the same run again, unless clients abandoned some. The jitter of a retry depends on the seed, the row and
+    the attempt alone: systems that are compared have the same.
     """
 
     def __init__(self, scenario: Scenario) -> None:
         played, self._clients = scenario.trace, scenario.clients
         if self._clients.patience_s is not None:
-            told = partial(FirstTokens, on_first=self._has_begun)
+            told = partial(FirstTokens, on_first=self._has_begun, on_wait=self._waits)
             scenario = replace(scenario, parts=(told, *scenario.parts))
         super().__init__(scenario)
         self._played = played
-        self._rng = stream(scenario.seed, "clients")
+        self._jitter_key = int(stream(scenario.seed, "clients").integers(2**63))
         self._free = inf if self._clients.outstanding is None else self._clients.outstanding
         self._next = 0  # row of the trace
         self._due: deque[int] = deque()  # rows that wait for a turn
         self._under_way: dict[int, _Open] = {}  # by row
         self._open: dict[int, _Open] = {}  # by the id of the attempt that is under way
         self._calls: dict[int, Call] = {}  # that are over, by row
-        self._left: set[int] = set()  # ids of attempts
+        self._abandoned: set[int] = set()  # ids of attempts
         self.dispatcher.on_end += (self._finish,)
         self.recorder.on_lost += (self._lose,)
+        self.faults.on_fail += (self._fail_host,)
 
     def run(self, progress: Callable[[int], None] = lambda ended: None, cores: int = 1) -> Recorder:
         """Simulate until every call is over, or `until_s`; on one core, as replicas affect each other's arrivals."""
-        self.dispatcher.progress = progress
+        self.dispatcher.progress = lambda ended: progress(len(self._calls))
         self._expect()
         try:
             self._advance(self.scenario.until_s)
@@ -101,7 +104,7 @@ class ClientSimulation(DrivenSimulation):
     def requests(self) -> pd.DataFrame:
         """Return a row an attempt. One whose client left while its prompt was processed is aborted, as if it waited."""
         found = self.recorder.requests()
-        gone = found["request_id"].isin(self._left) & (found["status"] == "finished")
+        gone = found["request_id"].isin(self._abandoned) & found["status"].isin(("finished", "unfinished"))
         said = {name: found[name].mask(gone) for name in TIMES}
         lost = {"status": found["status"].mask(gone, "aborted"), "reason": found["reason"].mask(gone, REASON)}
         return found.assign(**said, **lost)
@@ -117,7 +120,7 @@ class ClientSimulation(DrivenSimulation):
     def _call(self, call: _Open, status: str, ttft_s: float, latency_s: float) -> Call:
         arrival_s = float(self._played.arrival_s[call.row])
         last = -1 if call.request is None else call.request.id
-        return Call(arrival_s, call.sent_s, call.attempts, call.left, last, status, ttft_s, latency_s)
+        return Call(arrival_s, call.sent_s, call.attempts, call.abandoned, last, status, ttft_s, latency_s)
 
     # Sending ----------------------------------------------------------------------------
 
@@ -170,6 +173,20 @@ class ClientSimulation(DrivenSimulation):
             self.clock.cancel(call.leaves)
             call.leaves = None
 
+    def _waits(self, request: Request) -> None:
+        """A request joins a queue: again, if its client has gone and its host has failed, or it was preempted."""
+        if request.id in self._abandoned:
+            self.clock.call(self.clock.now, URGENT, 0, partial(self._cancel, request))
+
+    def _fail_host(self, replicas: Sequence[int]) -> None:
+        """A host fails: where no other replica is there, its requests wait for one."""
+        self.clock.call(self.clock.now, URGENT, 0, self._drop_unassigned)
+
+    def _drop_unassigned(self) -> None:
+        for handoff in list(self.fleet.unassigned):
+            if handoff.request.id in self._abandoned:
+                self._cancel(handoff.request)
+
     def _taken(self, request: Request) -> _Open | None:
         """Return the call of an attempt that is over, None if its client has left before."""
         call = self._open.pop(request.id, None)
@@ -192,20 +209,24 @@ class ClientSimulation(DrivenSimulation):
     def _leave(self, request: Request) -> None:
         call = self._open.pop(request.id)
         call.leaves = None
-        call.left += 1
-        self._left.add(request.id)
+        call.abandoned += 1
+        self._abandoned.add(request.id)
         self._cancel(request)
         self._fail(call, again=True)
 
     def _ever_fits(self, request: Request) -> bool:
         scenario = self.scenario
-        return any(not unservable(request, request.adapter, kind.replica) for kind in scenario.kinds)
+        return any(
+            not unservable(request, self.fleet.adapter_of(request, first), kind.replica)
+            for first, kind in zip(scenario.firsts, scenario.kinds, strict=True)
+        )
 
     def _fail(self, call: _Open, again: bool) -> None:
         """An attempt has failed: the client tries again after a while, or gives up."""
         clients = self._clients
         if again and call.attempts <= clients.retries:
-            wait_s = clients.backoff(call.attempts, float(self._rng.random()))
+            place = np.random.Philox(key=self._jitter_key, counter=(call.row << 32) + call.attempts)
+            wait_s = clients.backoff(call.attempts, float(np.random.Generator(place).random()))
             self._at(self.clock.now + wait_s, partial(self._send, call))
         else:
             self._end_call(call, GAVE_UP, nan, nan)

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
@@ -213,13 +212,9 @@ class Simulation:
 
         Independent replicas are simulated one after the other, on so many `cores` of this machine; the result is the
         same. With several, `fleet` stays as it was before the run: ask for `outcomes`. An interrupt leaves the recorder
-        with what was finished; the rest is unfinished. Raises InputError for clients that react, which
-        `ClientSimulation` has.
+        with what was finished; the rest is unfinished.
         """
-        if self.scenario.clients.react:
-            raise InputError(
-                "clients says how clients react, and here the requests of the trace are played: leave it out"
-            )
+        assert not self.scenario.clients.react, "clients that react need a ClientSimulation"
         replicas = self.fleet.replicas
         listens = bool(self.recorder.on_boundary) or self.dispatcher.has_listeners
         if listens or self._runner is not ModelRunner or not independent(self.scenario, replicas):
