@@ -13,9 +13,9 @@ class Clients:
     """What clients do beside sending each request of the workload at its arrival.
 
     `outstanding` calls are open at once at most, waits before retries included, and others wait until one has ended and
-    `think_s` has passed: a closed loop, as load generators have it (`vllm bench serve --max-concurrency`); None: no limit. A client abandons a
-    request `patience_s` after it was sent without a first token by then; None: never. What was rejected, aborted or
-    abandoned is sent again, up to `retries` times. Before retry number n a client waits for
+    `think_s` has passed: a closed loop, as load generators have it (`vllm bench serve --max-concurrency`); None: no
+    limit. A client abandons a request `patience_s` after it was sent without a first token by then; None: never. What
+    was rejected, aborted or abandoned is sent again, up to `retries` times. Before retry number n a client waits for
     min(`backoff_s` 2^(n - 1), `backoff_most_s`), less a random share of it, `backoff_jitter` at most.
     Source: the waits are those of the openai package for Python, version 2 (`_base_client.py`, `_constants.py`): 0.5 s,
     8 s at most, a jitter of a quarter; its clients retry twice, and leave after 600 s.
