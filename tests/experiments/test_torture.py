@@ -10,7 +10,8 @@ from experiments.same_bytes.calibration import written
 from experiments.torture import __main__ as torture
 from experiments.torture import laws as laws_module
 from experiments.torture.__main__ import BROKEN, HELD, main, tried
-from experiments.torture.laws import LAWS
+from experiments.torture.laws import LAWS, asks_for_no_names
+from simlora.api.preparing import composed, ready
 
 SEED = 7
 HOLDS_FOR = 3
@@ -77,3 +78,13 @@ def test_bad_input_is_a_sentence(
 ) -> None:
     assert main(arguments) == 2
     assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("router", "applies"), [("round_robin", True), ("llm_d", True), ("llm_d_lora", False)]
+)
+def test_the_law_of_names_leaves_out_the_router_that_hashes_them(router: str, applies: bool) -> None:
+    scenario = ready(
+        *composed(["system=chunked_prefill", f"router={router}", "workload.duration_s=1"])
+    ).scenario
+    assert asks_for_no_names(scenario) is applies
