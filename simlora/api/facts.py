@@ -239,18 +239,18 @@ def calls(simulation: Simulation) -> pd.DataFrame:
 
 
 def client_facts(
-    simulation: Simulation, requests: Requests, targets: SloTargets, window: Window | None
+    table: pd.DataFrame, end_s: float, requests: Requests, targets: SloTargets, window: Window | None
 ) -> dict[str, Any] | None:
     """Return what became of clients' calls; None where clients do not react, or no call was due.
 
-    Of calls that were due by the end of the run; with a `window`, of those sent in it. Times are from the first
-    attempt of a call on. `attainment` is the share of calls that were answered within the SLO from there.
+    `table` has a row a call. Counted are calls that were due by the end of the run, at `end_s`; with a `window`, of
+    those sent in it. Times are from the first attempt of a call on. `attainment` is the share of calls that were
+    answered within the SLO from there.
     """
-    table = calls(simulation)
     if table.empty:
         return None
     assert isinstance(requests, pd.DataFrame), "a run whose clients react keeps its rows in memory"
-    table = table[table["arrival_s"] <= simulation.clock.now]
+    table = table[table["arrival_s"] <= end_s]
     if window is not None:
         table = table[window.covers(table["sent_s"].to_numpy())]
     if table.empty:

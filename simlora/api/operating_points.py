@@ -46,7 +46,7 @@ ALONE: Mapping[str, Any] = {
     "perfetto": False,
     "until_s": None,
 }
-IRRELEVANT = ("workload", "speedup", "report", "progress", "cores", "fast_forward")
+IRRELEVANT = ("workload", "clients", "speedup", "report", "progress", "cores", "fast_forward")
 CLUSTER_ALONE: Mapping[str, Any] = {
     "replicas": 1,
     "status_every_s": None,

@@ -85,8 +85,10 @@ def run(
     except KeyboardInterrupt:
         pass
     wall_s = time.perf_counter() - started
-    requests = _requests(simulation.recorder, file)
-    if isinstance(simulation, ClientSimulation):
+    requests: Requests
+    if not isinstance(simulation, ClientSimulation):
+        requests = _requests(simulation.recorder, file)
+    else:
         requests = simulation.requests()
         setup = replace(setup, scenario=replace(setup.scenario, trace=simulation.trace()))
     result = _result(setup, simulation, requests, wall_s, migration.wall_s, command, complete)
@@ -124,6 +126,7 @@ def _result(
     journal = recorder.journal
     notices = [*_rejections(requests, setup.scenario.trace.source, complete), *_unsolved(journal.planned)]
     timeline = _timeline(simulation) if complete else pd.DataFrame()
+    called = calls(simulation)
     # Of a run that was stopped, what had not arrived yet says nothing.
     stopped = not complete or bool((requests["status"] == "unfinished").any())
     submitted = requests[requests["arrival_s"] <= simulation.clock.now] if stopped else requests
@@ -145,7 +148,7 @@ def _result(
         calibration=setup.scenario.calibration.describe(),
         slowness=slowness_facts(simulation, makespan_s),
         scaling=scaling_facts(simulation, makespan_s),
-        clients=client_facts(simulation, requests, setup.targets, setup.window),
+        clients=client_facts(called, simulation.clock.now, requests, setup.targets, setup.window),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
         versions={**versions(), "build": BUILD},
@@ -167,7 +170,7 @@ def _result(
         plans=journal.plans(),
         placements=journal.placements(),
         scaling=journal.scalings(),
-        calls=calls(simulation),
+        calls=called,
         notices=(*setup.notices, *notices, *_cut(traced)),
         traced=traced,
     )

@@ -61,7 +61,7 @@ class VllmMetrics:
     async def text(self) -> bytes:
         """Return the metrics as of now in Prometheus' text format.
 
-        They are written in another thread, beside the answers: of 16 replicas that takes two thirds of 25 ms.
+        They are written in another thread, beside the answers: that takes longer than making them.
         """
         return await asyncio.to_thread(_written, list(self._metrics()))
 

@@ -17,7 +17,7 @@ from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
-from tests.engine.test_driven import CASE, ROWS, assert_same
+from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
 from tests.engine.test_queueing import ONE_SERVER, SEATS, arrivals, assert_mean, exponential
 
 MANY = Clients(outstanding=10**6)
@@ -62,14 +62,7 @@ def test_what_was_sent_gives_the_same_run_again(
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
-        {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
-        {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
-        {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
-        {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)},
-        {"scheduler": "chunked_prefill", "loader": "prefetching"},
-    ],
+    [*CHANGING, {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}],
     ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else None,
 )
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
@@ -237,7 +230,7 @@ def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding: int, th
 
 @pytest.mark.parametrize(("rate", "patience_s"), [(0.8, 1.0), (1.5, 2.0)])
 def test_so_many_leave_a_queue_as_theory_says(rate: float, patience_s: float) -> None:
-    """M/M/1 with customers who wait for a fixed time. Source: Barrer, Operations Research 5 (1957), 644-656."""
+    """M/M/1 whose customers wait for a fixed time. Source: Barrer, Operations Research 5 (1957), 644-656."""
     falls = math.exp(-(1 - rate) * patience_s)
     theory = (1 - rate) * rate * falls / (1 - rate * rate * falls)
     means = []

@@ -22,6 +22,16 @@ from tests.engine.test_hooks import Released
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
 ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 12) for i in range(12))
+CHANGING: tuple[dict[str, object], ...] = (
+    {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
+    {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
+    {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
+    {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
+    {"loader": "asynchronous", "eviction": "lru"},
+    {"scheduler": "credit", "loader": "cached"},
+    {"scheduler": "chunked_prefill", "loader": "prefetching"},
+)
+"""Mechanisms that change the cluster while requests are served."""
 
 
 def submitted(case: Case) -> list[tuple[float, Submitted]]:
@@ -74,15 +84,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
-        {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
-        {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
-        {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
-        {"loader": "asynchronous", "eviction": "lru"},
-        {"scheduler": "credit", "loader": "cached"},
-        {"scheduler": "chunked_prefill", "loader": "prefetching"},
-    ],
+    CHANGING,
     ids=lambda changes: next(iter(changes.values())) if isinstance(changes, dict) else None,
 )
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
