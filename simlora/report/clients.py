@@ -31,7 +31,9 @@ def clients(results: RunResults) -> Html:
 def _sent(facts: Mapping[str, Any]) -> str:
     """Return how many requests were sent for the calls, and how many of them clients abandoned."""
     sent = f"Clients sent {counted(facts['attempts'], 'request')} for {counted(facts['calls'], 'call')}"
-    return f"{sent}, and abandoned {count(facts['abandoned'])} of them" if facts["abandoned"] else sent
+    return (
+        f"{sent}, and abandoned {count(facts['abandoned'])} of the requests" if facts["abandoned"] else sent
+    )
 
 
 def _attempts(results: RunResults) -> Html:

@@ -76,7 +76,7 @@ def test_the_terminal_and_the_page_say_what_became_of_calls() -> None:
     page = render(result)
     assert "<h2>Clients</h2>" in page
     sent = f"Clients sent {found['attempts']} requests for {found['calls']} calls"
-    assert f"{sent}, and abandoned {found['abandoned']} of them" in page
+    assert f"{sent}, and abandoned {found['abandoned']} of the requests" in page
 
 
 def test_a_command_writes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
