@@ -10,6 +10,7 @@ import pytest
 
 from experiments.coverage.labels import labels, right
 from experiments.coverage.models import Queue, exponential
+from simlora.metrics import saturation
 from simlora.metrics.saturation import independent, load
 from tests.metrics.frames import finished, lost, table
 
@@ -109,9 +110,10 @@ def test_the_order_of_the_rows_does_not_matter() -> None:
     assert load(frame.iloc[::-1]) == load(frame)
 
 
-def test_a_label_takes_little_memory_a_request() -> None:
-    """A column of times takes 8 bytes a request: no more than eight of them are there at once."""
-    n = 100_000
+def test_a_label_takes_little_memory_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column of times takes 8 bytes a request: besides those of the rows no more than three are there at once."""
+    monkeypatch.setattr(saturation, "BLOCK", 20_000)
+    n = 400_000
     arrival_s = np.arange(n) * 0.1
     frame = pd.DataFrame(
         {
@@ -128,7 +130,18 @@ def test_a_label_takes_little_memory_a_request() -> None:
     load(frame)
     _, peak_bytes = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak_bytes < 70 * n
+    assert peak_bytes < 27 * n
+
+
+@pytest.mark.parametrize("block", [1, 7, 100, 400])
+def test_replicas_are_told_together_or_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, block: int) -> None:
+    frame = arrivals([0.2 * (i % 40) for i in range(800)])
+    frame = frame.assign(replica=[-1 if i % 50 == 0 else i % 3 for i in range(800)])
+    frame.loc[frame["replica"] < 0, "admitted_s"] = np.nan
+    together = load(frame)
+    monkeypatch.setattr(saturation, "BLOCK", block)
+    assert load(frame) == pytest.approx(together)
+    assert together["ratio"] is not None
 
 
 def test_one_replica_with_a_queue_leaves_the_others_theirs() -> None:
