@@ -32,6 +32,7 @@ from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.policies.routing.scorers import LoraLoadState
 from simlora.policies.scaling.fixed import Fixed
+from simlora.policies.scheduling.credit import Credit
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.workload.export import write
 from simlora.workload.file import File
@@ -418,6 +419,11 @@ def forgets_names(scenario: Scenario) -> bool:
     return own and policies.eviction().__class__ in (Latest, Lru, OnDemand)
 
 
+def counts_no_adapters(scenario: Scenario) -> bool:
+    """Whether nothing depends on how many adapters there are: dLoRA's credits begin with some for each of them."""
+    return forgets_names(scenario) and not isinstance(scenario.policies.scheduler(), Credit)
+
+
 def asks_for_no_names(scenario: Scenario) -> bool:
     """Whether names decide nothing at all: llm-d's `lora-load-state` gives each a replica by its hash."""
     scorers = getattr(scenario.policies.router, "_scorers", ())
@@ -439,7 +445,7 @@ LAWS: Mapping[str, Law] = {
     "row_order": Law("the order of rows in a file does not matter", _always, _in_any_order),
     "renumbered": Law("the numbers of adapters do not matter", _always, _renumbered),
     "renamed": Law("the names of adapters do not matter", asks_for_no_names, _renamed),
-    "unused": Law("an adapter that no request uses does not matter", forgets_names, _unused),
+    "unused": Law("an adapter that no request uses does not matter", counts_no_adapters, _unused),
     "halves": Law(
         "what is far apart does not matter to each other",
         lambda scenario: one_gpu_each(scenario) and acts_on_requests_alone(scenario),

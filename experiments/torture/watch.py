@@ -16,6 +16,7 @@ from simlora.engine.cluster.adapter_store import FetchingLink
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.kv_offload import PrefixCachingKV
+from simlora.engine.parts.kv_transfer import KvSending
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -208,15 +209,20 @@ class Watch(Part):
         prefilling = self.table.held[RequestStatus.PREFILLING]
         later = {r.id for r in self.table.prefill} - prefilling.keys() if mixed else set()
         running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
+        sending = self.replica.part(KvSending)
+        kept = (
+            [] if sending is None else [r.prompt_tokens + r.padding_tokens + 1 for r in sending.kept.values()]
+        )
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
         if config.reserve == "full":
             return [
-                request.prompt_tokens + request.max_output_tokens - self.shared(request)
-                for request, _ in running
+                *kept,
+                *(r.prompt_tokens + r.max_output_tokens - self.shared(r) for r, _ in running),
             ]
         block = config.block_size if config.reserve == "paged" else 1
-        return [-(-(context - self.shared(request)) // block) * block for request, context in running]
+        contexts = [*kept, *(context - self.shared(request) for request, context in running)]
+        return [-(-context // block) * block for context in contexts]
 
     def begun(self) -> list[Request]:
         """Return the requests that hold memory beside the batch."""
@@ -269,8 +275,9 @@ class Watch(Part):
         assert used.keys() <= self.resident.keys(), "an adapter in use was evicted"
         assert cache.pinned_tokens == sum(adapter.kv_tokens for adapter in used.values())
         assert config.max_loras is None or len(used) <= config.max_loras
-        paused, merged = self.table.held[RequestStatus.PAUSED], self.replica.view.merged
-        assert merged is None or all(r.adapter is merged for r in serving if r.id not in paused)
+        held, merged = self.table.held, self.replica.view.merged
+        aside = held[RequestStatus.PAUSED].keys() | held[RequestStatus.RECEIVING].keys()
+        assert merged is None or all(r.adapter is merged for r in serving if r.id not in aside)
         self.check_region(used)
 
     def check_prefixes(self) -> int:

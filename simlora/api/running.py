@@ -24,6 +24,7 @@ from simlora.api.facts import (
     slowness_facts,
     versions,
 )
+from simlora.api.handover import handover_facts, stages
 from simlora.api.own_code import failing_in_a_sentence
 from simlora.api.progress import bar
 from simlora.api.timed import Timed
@@ -149,6 +150,8 @@ def _result(
         slowness=slowness_facts(simulation, makespan_s),
         scaling=scaling_facts(simulation, makespan_s),
         clients=client_facts(called, simulation.clock.now, requests, setup.targets, setup.window),
+        handover=handover_facts(simulation, submitted, makespan_s),
+        stages=stages(simulation, submitted),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),
         versions={**versions(), "build": BUILD},

@@ -13,11 +13,18 @@ from omegaconf.errors import OmegaConfBaseException
 from simlora.config.composing import compose
 from simlora.config.own_folder import KEY as OWN_FOLDER
 from simlora.config.reading import plain
-from simlora.config.targets import POLICIES
+from simlora.config.targets import DECODE_ROUTER, POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import branch, leaves
 
-OF_CLUSTER = ("adapter_pool", "engines_per_gpu", "max_outstanding", "memory_shares", "status_every_s")
+OF_CLUSTER = (
+    "adapter_pool",
+    "engines_per_gpu",
+    "max_outstanding",
+    "memory_shares",
+    "prefill_replicas",
+    "status_every_s",
+)
 """Keys of the cluster that say how a system works; the others say how much there is to serve with, and what fails."""
 NOT_OF_REPLICA = ("tp",)
 """Keys of a replica that say on how many GPUs it runs, which is told with the GPU."""
@@ -46,7 +53,7 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
         return {}  # such as a slot that was taken out, which is refused elsewhere, with its reason
     before, now = (_sections(plain(one, resolve=False)) for one in (tree, config))
     found: dict[str, Any] = dict(others)
-    for slot in POLICIES:
+    for slot in (*POLICIES, DECODE_ROUTER):
         target = f"{slot}._target_"
         if now.pop(target, None) != before.pop(target, None):
             found[slot] = snake(str(OmegaConf.select(config, target)))
@@ -64,7 +71,7 @@ def _sections(tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return what says how a system works, by dotted places."""
     replica, cluster = branch(tree, "replica"), branch(tree, "cluster")
     sections = {
-        **{slot: branch(tree, slot) for slot in POLICIES},
+        **{slot: branch(tree, slot) for slot in (*POLICIES, DECODE_ROUTER)},
         "engine": tree.get("engine"),
         "replica": {key: value for key, value in replica.items() if key not in NOT_OF_REPLICA},
         "cluster": {key: cluster.get(key) for key in OF_CLUSTER},

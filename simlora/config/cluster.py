@@ -29,6 +29,7 @@ CLUSTER_KEYS = (
     "stragglers",
     "slow_links",
     "replica_groups",
+    "prefill_replicas",
     "least_replicas",
     "start_s",
     "warm_up_adapters",
@@ -91,6 +92,7 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
     engines = cluster.get("engines_per_gpu")
     config = ClusterConfig(
         engines_per_gpu=whole("cluster.engines_per_gpu", engines, "replicas", least=1, most=REPLICAS_MAX),
+        prefill_replicas=as_whole(cluster.get("prefill_replicas")),
         replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         max_outstanding=as_whole(cluster.get("max_outstanding")),
         status_every_s=cluster.get("status_every_s"),

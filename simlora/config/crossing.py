@@ -16,7 +16,7 @@ from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf import _utils as omegaconf
 
-from simlora.config.targets import LOGS, POLICIES, check_hydras_own, item
+from simlora.config.targets import DECODE_ROUTER, LOGS, POLICIES, check_hydras_own, item
 from simlora.core.checks import shown
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
@@ -79,11 +79,12 @@ class Loader(ConfigLoaderImpl):
     def _compose_config_from_defaults_list(
         self, defaults: list[ResultDefault], repo: IConfigRepository
     ) -> DictConfig:
-        paths = [str(default.config_path).rpartition("/") for default in defaults]
+        of_slots = [default for default in defaults if default.package != DECODE_ROUTER]
+        paths = [str(default.config_path).rpartition("/") for default in of_slots]
         self._chosen = {group: name for group, _, name in paths if group in POLICIES}
         self._gone = set[tuple[str, str]]()
         for slot in SLOTS:
-            self._gone |= {(path, slot) for path in self._before_another(slot, defaults, repo)}
+            self._gone |= {(path, slot) for path in self._before_another(slot, of_slots, repo)}
         config = super()._compose_config_from_defaults_list(defaults, repo)
         for slot, target in self._targets.items():
             section = config.get(slot)

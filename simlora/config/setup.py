@@ -23,7 +23,7 @@ from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
-from simlora.config.targets import POLICIES, check_targets
+from simlora.config.targets import DECODE_ROUTER, POLICIES, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.config.workloads import workload
 from simlora.core.checks import number, switch, whole
@@ -60,6 +60,7 @@ KEYS = (
     "model",
     "workload",
     *POLICIES,
+    DECODE_ROUTER,
     "seed",
     "calibration",
     "engine",
@@ -247,6 +248,7 @@ def _policies(
         router=make(tree, "router", Router),
         placement=make(tree, "placement", Placement),
         migration=make(tree, "migration", Migration),
+        decode_router=make(tree, DECODE_ROUTER, Router),
     )
 
 

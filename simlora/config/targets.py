@@ -15,6 +15,8 @@ from simlora.core.errors import InputError
 from simlora.latency.yaml_text import DEEPEST
 
 POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
+DECODE_ROUTER = "decode_router"
+"""A second section for a choice of the group `router`: of the replicas that decode, where others prefill."""
 OURS = ("gpu", "model", "cluster.replica_groups")
 HARDWARE = "simlora.hardware."
 """Sections in which only simlora's own classes for hardware are made."""
@@ -37,7 +39,7 @@ PAGE = "docs/configurations.md says where a configuration may name code"
 def check_targets(tree: Tree) -> None:
     """Raise InputError for the first `_target_` of a resolved configuration that stands where none is followed."""
     for place, target in targets(tree):
-        if place in POLICIES or _PART.fullmatch(place) or _within(place, ("workload",)):
+        if place in (*POLICIES, DECODE_ROUTER) or _PART.fullmatch(place) or _within(place, ("workload",)):
             continue
         if not (_within(place, OURS) and str(target).startswith(HARDWARE)):
             raise _refused(place, target)

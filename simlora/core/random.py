@@ -22,6 +22,7 @@ STREAMS = (
     "blocks",
     "answers",
     "clients",
+    "decode_router",
 )
 """All random streams. New names go to the end, or old seeds change their meaning.
 

@@ -24,6 +24,7 @@ from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
+from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvTransfers
 from simlora.engine.parts.merging import Merging, MergingRunner
 from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.reporting import QueueReports, Report, Tracing
@@ -61,6 +62,7 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     OwnRegion,
     CpuAssist,
     DiskTier,
+    KvSending,
 )
 
 
@@ -82,8 +84,8 @@ class Assembly:
 
     `outputs` are the true output lengths by request. `on_end`, `on_move` and `on_queue` are notified of requests that
     end, move, and join or leave the waiting queue; None: no router counts those. `cores` and `gpu` are what the replica
-    shares with others, if it does. `make_link` makes its host link (another one where hosts hold different adapters),
-    and `make_runner` what runs its iterations.
+    shares with others, if it does, and `transfers` how KV comes from those that prefill, if it does. `make_link` makes
+    its host link (another one where hosts hold different adapters), and `make_runner` what runs its iterations.
     """
 
     id: int
@@ -98,6 +100,7 @@ class Assembly:
     on_queue: tuple[Report, Report] | None = None
     cores: HostCores | None = None
     gpu: SharedGpu | None = None
+    transfers: KvTransfers | None = None
     make_link: Callable[[AdapterLoad, int, int, Recorder], HostLink] = HostLink
     make_runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
 
@@ -106,6 +109,8 @@ class Assembly:
         self.config = self.scenario.config_of(self.id)
         self.scheduler, self.policy = policies.scheduler(), policies.loader()
         self.eviction = policies.eviction()
+        self.prefills = self.id < self.scenario.cluster.prefill_replicas
+        self.receives = self.transfers is not None and not self.prefills
         # Whether weights may come while the batch runs: not if they are merged, or laid out in memory of their own.
         self.beside = not (policies.merges or self.config.own_region)
         self.defers = self.beside and (Miss.WAIT in self.policy.answers or self.policy.overlaps)
@@ -178,9 +183,8 @@ class Assembly:
 
     def _link(self, cache: AdapterCache) -> HostLink:
         """Return the link to the host, and to disk or to other hosts behind it."""
-        config, model, load = self.config, self.scenario.model, self.latency.load
-        # KV heads are copied once there are more GPUs than heads.
-        kv_bytes = model.kv_bytes_per_token // min(config.tp, model.kv_heads)
+        config, load = self.config, self.latency.load
+        kv_bytes = self.scenario.model.kv_bytes_per_gpu(config.tp)
         if config.max_cpu_loras:
             return DiskTierLink(load, config.tp, kv_bytes, self.recorder, config.max_cpu_loras, cache)
         return self.make_link(load, config.tp, kv_bytes, self.recorder)
@@ -189,7 +193,7 @@ class Assembly:
         """Return the KV in HBM, which tracks copies and cached prefixes only where there are some."""
         config, eviction, scaling = self.config, self.eviction, self.scenario.scaling
         rule, batch = reservation(config), RunningBatch(self.outputs)
-        if self.scheduler.pauses:
+        if self.scheduler.pauses or self.prefills:
             rule = Pausable(rule)
         copies_overlap = (
             self.defers
@@ -199,6 +203,7 @@ class Assembly:
             or (self.beside and Miss.ASSIST in self.policy.answers)
             or self.scenario.policies.migration.brings
             or (scaling.autoscaler.period_s is not None and scaling.warm_up_adapters > 0)
+            or self.receives
         )
         if not copies_overlap:
             return KVCacheManager(rule, cache, batch)
@@ -225,7 +230,7 @@ class Assembly:
         def swap_out(tokens: int, now_s: float) -> None:
             runner.stall(link.send_kv(tokens, now_s))
 
-        holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses
+        holds = self.defers or self.scenario.policies.assists or self.scheduler.pauses or self.receives
         kind = HoldingTable if holds else RequestTable
         swaps = swap_out if self.config.preemption == "swap" else None
         return kind(self.id, kv, self.outputs, self.recorder, self.on_end, swaps)
@@ -237,7 +242,7 @@ class Assembly:
         limits = trial_limits(
             kv.reservation, kv.adapters, self.config, () if region is None else (region.fits,)
         )
-        if region is None and tree is None and not self.scheduler.pauses:
+        if region is None and tree is None and not isinstance(kv.reservation, Pausable):
             return PlainTrials(table, self.config, limits)
         return TrialsBeside(table, self.config, limits, region, tree)
 
@@ -250,7 +255,7 @@ class Assembly:
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
-        if scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
+        if self.receives or scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):
             yield Slowdown(replica, replica.runner)
@@ -258,8 +263,10 @@ class Assembly:
             yield GpuSharing(replica, self.gpu)
         if self.scheduler.chunks:
             yield ChunkedPrefill(replica)
-        if isinstance(kv.reservation, Pausable):
+        if isinstance(kv.reservation, Pausable) and self.scheduler.pauses:
             yield Pausing(replica, kv.reservation)
+        if isinstance(kv.reservation, Pausable) and self.transfers is not None and self.prefills:
+            yield KvSending(replica, kv.reservation, self.transfers)
         if self.config.reserve == "padded":
             yield Padding()
         if loader is not None:
@@ -281,6 +288,8 @@ class Assembly:
         """Yield the parts of a replica whose copies overlap its iterations."""
         kv, cpu_lora = replica.kv, self.latency.cpu_lora
         assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
+        if self.transfers is not None and self.receives:
+            yield KvReceiving(replica, loader, self.transfers)
         if self.cores is not None and cpu_lora is not None:
             yield CpuAssist(replica, self.cores, cpu_lora)
         if self.defers:

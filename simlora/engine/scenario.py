@@ -37,7 +37,10 @@ ADAPTER_POOLS = ("replicated", "distributed")
 
 @dataclass(frozen=True, kw_only=True)
 class Policies:
-    """One choice a slot. Those of a replica are factories: every replica gets its own instance."""
+    """One choice a slot. Those of a replica are factories: every replica gets its own instance.
+
+    `decode_router` chooses among the replicas that decode, where others prefill.
+    """
 
     scheduler: Callable[[], Scheduler]
     loader: Callable[[], Loader]
@@ -46,6 +49,7 @@ class Policies:
     router: Router
     placement: Placement
     migration: Migration = Stay()  # noqa: RUF009  # it has no state
+    decode_router: Router | None = None
 
     @cached_property
     def merges(self) -> bool:
@@ -105,6 +109,8 @@ class ClusterConfig:
     all adapters; or distributed, where each host holds those that the placement gives to its replicas, up to
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
+    `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
+    goes from one to the other over the `network`.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
 
@@ -123,10 +129,12 @@ class ClusterConfig:
     stragglers: tuple[Straggler, ...] = ()
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
+    prefill_replicas: int = 0
     faults_on_request: bool = False
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
+        whole("cluster.prefill_replicas", self.prefill_replicas, "replicas", least=0, most=self.replicas - 1)
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
         whole("host.replicas", self.replicas_per_host, "replicas", least=1)
         whole("host.cores", self.host_cores, "CPU cores", least=0)
@@ -232,6 +240,14 @@ class Scenario:
                 f"adapter {highest.name} has rank {highest.rank}, must be at most {most} with an autoscaler, the "
                 f"highest replica.max_lora_rank of the first cluster.least_replicas={least} replicas, which stay on"
             )
+
+    @property
+    def routers(self) -> tuple[Router, ...]:
+        """The router; where prefill and decode are apart, that of the replicas that decode, too."""
+        policies = self.policies
+        if not self.cluster.prefill_replicas or policies.decode_router is None:
+            return (policies.router,)
+        return policies.router, policies.decode_router
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

@@ -114,6 +114,10 @@ class ModelShape:
         """Return the bytes of one token's keys and values over all layers."""
         return 2 * self.layers * self.kv_heads * self.head_dim * self.dtype_bytes
 
+    def kv_bytes_per_gpu(self, tp: int) -> int:
+        """Return the bytes of one token's KV on each GPU of a replica; heads are copied once there are more GPUs."""
+        return self.kv_bytes_per_token // min(tp, self.kv_heads)
+
     def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer.
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.metrics.histogram import TokenGaps
-from simlora.metrics.saturation import UNKNOWN, load
+from simlora.metrics.saturation import LOADS, UNKNOWN, load
 from simlora.metrics.slo import (
     SloClass,
     SloTargets,
@@ -63,6 +63,8 @@ def summarise(
     slowness: Mapping[str, Any] | None = None,
     scaling: Mapping[str, Any] | None = None,
     clients: Mapping[str, Any] | None = None,
+    handover: Mapping[str, Any] | None = None,
+    stages: Sequence[Requests] = (),
     cost: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
     command: str = "",
@@ -75,7 +77,9 @@ def summarise(
     of the latency. `latency_over_output_tokens_s` is the sum of latencies over the sum of output tokens;
     `latency_per_output_token_s` has each request's ratio. Sections that do not apply are None: `migration` without
     a migration policy, `placement` if it does not plan anew, `failures` and `slowness` if none is configured, `scaling`
-    without an autoscaler; `clients` is there if they react to what becomes of their requests. `run` describes what was
+    without an autoscaler; `clients` is there if they react to what becomes of their requests, and `handover` if prefill
+    and decode are apart: then `stages` are the requests as either pool sees them, and `load` is that of the pool which
+    is nearer to saturation. `run` describes what was
     simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached
     its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
     `load`, `tbt_s` and figures by replica cover the whole run.
@@ -99,7 +103,7 @@ def summarise(
         "latency_over_output_tokens_s": float(column(done, "latency_s").sum()) / tokens if tokens else None,
         "tbt_s": _gap_distribution(token_gaps),
         "slo": _slo(requests, targets, span_s),
-        "load": load(all_requests) if complete else load(all_requests) | {"label": UNKNOWN},
+        "load": _load(all_requests, stages) | ({} if complete else {"label": UNKNOWN}),
         "adapters": adapters,
         "kv": kv,
         "migration": migration,
@@ -108,6 +112,7 @@ def summarise(
         "slowness": slowness,
         "scaling": scaling,
         **({} if clients is None else {"clients": clients}),
+        **({} if handover is None else {"handover": handover}),
         "cost": cost,
         "replicas": replicas,
         "calibration": calibration,
@@ -124,6 +129,15 @@ def distribution(values: NDArray[np.float64]) -> dict[str, float | None]:
     values = known(values)
     found = np.percentile(values, PERCENTILES) if len(values) else [None] * len(PERCENTILES)
     return {"mean": mean(values)} | _by_percentile(found)
+
+
+def _load(requests: Requests, stages: Sequence[Requests]) -> dict[str, Any]:
+    """Return how near to saturation a run was: of several stages, the one that was nearest."""
+    if not stages:
+        return load(requests)
+    found = [load(stage) for stage in stages]
+    worst = max(found, key=lambda one: LOADS.index(one["label"]))
+    return worst | {"given_up_share": found[0]["given_up_share"]}
 
 
 def _gap_distribution(gaps: TokenGaps) -> dict[str, float | None]:

@@ -63,6 +63,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Host memory", _hosts(adapters)),
         ("Merged", _merged(adapters)),
         ("Moves", _moves(migration)),
+        ("Handed over", _handover(summary.get("handover") or {})),
         ("Placement", _plans(summary.get("placement") or {})),
         ("Failures", _failures(summary.get("failures") or {})),
         ("Slow", _slowness(summary.get("slowness") or {})),
@@ -126,6 +127,17 @@ def _moves(migration: dict[str, Any]) -> str:
         return moves
     tokens, adapters = migration["recomputed_tokens"], migration["adapters_loaded"]
     return f"{moves}; {counted(tokens, 'token')} recomputed, {counted(adapters, 'adapter')} loaded"
+
+
+def _handover(handover: dict[str, Any]) -> str:
+    """Return what replicas that prefill gave to those that decode; nothing where each does both."""
+    if not handover:
+        return ABSENT
+    what = f"{counted(handover['requests'], 'request')} ({size(handover['kv_bytes'])} of KV)"
+    if not handover["requests"]:
+        return what
+    wait_s, copy_s = handover["wait_s"]["mean"], handover["copy_s"]["mean"]
+    return f"{what}, after {seconds(wait_s)} on average, copied in {seconds(copy_s)}"
 
 
 def _plans(placement: dict[str, Any]) -> str:

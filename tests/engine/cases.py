@@ -284,6 +284,8 @@ class Case:
     hash_block_tokens: int = 4
     until_s: float | None = None
     replicas: int = 1
+    prefill_replicas: int = 0
+    decode_router: str = "most_idle"
     engines_per_gpu: int = 1
     max_outstanding: int | None = None
     router: str = "round_robin"
@@ -370,6 +372,7 @@ class Case:
             trace=self.trace(),
             cluster=ClusterConfig(
                 replicas=self.replicas,
+                prefill_replicas=self.prefill_replicas,
                 engines_per_gpu=self.engines_per_gpu,
                 max_outstanding=self.max_outstanding,
                 replicas_per_host=self.replicas_per_host,
@@ -408,6 +411,7 @@ class Case:
                 migration=Stay()
                 if self.migrates_every_s is None
                 else MIGRATIONS[self.migration](self.migrates_every_s),
+                decode_router=ROUTERS[self.decode_router]() if self.prefill_replicas else None,
             ),
             fast_forward=fast_forward,
             timeline=timeline,
@@ -597,6 +601,29 @@ def placed(draw: st.DrawFn, **chosen: object) -> Case:
         max_cpu_loras=None,
         network_bytes_per_s=draw(st.sampled_from((64.0, 1024.0, 65536.0))),
     )
+
+
+@st.composite
+def apart(draw: st.DrawFn, **chosen: object) -> Case:
+    """Scenarios of two pools of replicas, of which one prefills and the other decodes."""
+    kinds = family(**({"reserves": ("full", "peak", "paged"), "loaders": tuple(LOADERS)} | chosen))
+    case = draw(kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen)))
+    prefill, decode = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+    case = case.but(
+        replicas=prefill + decode,
+        prefill_replicas=prefill,
+        router=draw(st.sampled_from(("round_robin", "most_idle", "rank_aware", "adapter_affinity"))),
+        decode_router=draw(st.sampled_from(("round_robin", "most_idle", "pending_time", "adapter_affinity"))),
+        network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),
+    )
+    if case.reserve == "padded":
+        case = case.but(reserve="paged")
+    scheduler = SCHEDULERS[case.scheduler]()
+    if scheduler.merges and not scheduler.pauses:
+        case = case.but(scheduler="fcfs")
+    if case.adapter_memory == "unified" and draw(st.booleans()):
+        case = draw(with_other_limits(case.but(others=decode)))
+    return case
 
 
 @st.composite

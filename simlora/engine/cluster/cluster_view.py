@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +19,11 @@ from simlora.engine.clock import Clock
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.placement import PlacementPlanner
+from simlora.engine.cluster.routing import Routing, is_blind
 from simlora.engine.replica.ending import cached_tokens, context_tokens, used_tokens
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig, Scenario
 from simlora.latency.models import LatencyModels
+from simlora.policies.routing.base import Router
 
 
 class Executions:
@@ -277,3 +280,26 @@ class StatusReports:
             view.outstanding = cluster.outstanding.copy()
             view._used_tokens = cluster.used_tokens
             view._loads = None if cluster._loads is None else cluster._loads.copy()
+
+
+def asks_for_executions(scenario: Scenario) -> bool:
+    """Whether a policy may ask for execution times: all may that are asked again and again, of routers the informed."""
+    policies = scenario.policies
+    periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
+    return any(router.informed for router in scenario.routers) or any(
+        policy.period_s is not None for policy in periodic
+    )
+
+
+def routing(
+    router: Router, cluster: ClusterConfig, view: ClusterView, seen: Callable[[], ClusterView]
+) -> Routing:
+    """Return a router with what it may see of a cluster; `seen` makes another view, for reports."""
+    every_s = router.status_every_s if cluster.status_every_s is None else cluster.status_every_s
+    if is_blind(router):
+        blind: Any = BlindView(view)
+        return Routing(router, blind, cluster.replicas)
+    if not every_s:
+        return Routing(router, view, cluster.replicas)
+    reports = StatusReports(view, seen(), every_s)
+    return Routing(router, reports.view, cluster.replicas, reports.refresh)

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from operator import index
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
 from simlora.engine.replica.admission import unservable
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
-from simlora.policies.views import ClusterView
 
 PROGRESS_EVERY: Final = 1024
 """Requests that end between two reports of progress."""
@@ -30,17 +29,16 @@ class Dispatcher:
     """Dispatches requests to the replicas that the router chooses, and keeps the fleet's `outstanding`.
 
     The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
-    lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `before_route` precedes
-    the router. `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`:
-    a replica gets a request; `on_withdraw`: a replica has a request no longer, which has not ended; `on_end`: it has
-    ended. `give` hands a new request to its replica. `progress` is called now and then with the number of requests that
-    have ended.
+    lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `unservable` says why a
+    request could never run where it was routed to. `on_arrive`: a request arrives; `on_overflow`: it is rejected
+    because of `max_outstanding`. `on_assign`: a replica gets a request; `on_withdraw`: a replica no longer has a
+    request, which has not ended; `on_end`: it has ended. `give` hands a new request to its replica. `progress` is
+    called now and then with the number of requests that have ended.
     """
 
-    def __init__(self, scenario: Scenario, fleet: Fleet, view: ClusterView, recorder: Recorder) -> None:
-        self._clock, self._fleet, self._view, self._recorder = fleet.clock, fleet, view, recorder
-        self._router, self._max_outstanding = scenario.policies.router, scenario.cluster.max_outstanding
-        self._route: Callable[[Request, Ids, ClusterView], Any] = self._router.route
+    def __init__(self, scenario: Scenario, fleet: Fleet, routing: Routing, recorder: Recorder) -> None:
+        self._clock, self._fleet, self._routing, self._recorder = fleet.clock, fleet, routing, recorder
+        self._max_outstanding = scenario.cluster.max_outstanding
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._scenario = scenario
         self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
@@ -50,7 +48,7 @@ class Dispatcher:
         self.give: Callable[[Replica, Request], None] = Replica.submit
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
-        self.before_route: tuple[Callable[[], None], ...] = ()
+        self.unservable: Callable[[Request, Replica], str] = _unservable
         self.on_arrive: tuple[Callable[[Request], None], ...] = ()
         self.on_overflow: tuple[Listener, ...] = ()
         self.on_assign: tuple[Listener, ...] = ()
@@ -62,7 +60,7 @@ class Dispatcher:
         """Whether anything is called when a request arrives, is dispatched or ends."""
         return any(
             (
-                self.before_route,
+                self._routing.refresh,
                 self.on_arrive,
                 self.on_overflow,
                 self.on_assign,
@@ -112,19 +110,10 @@ class Dispatcher:
             if not candidates.size:
                 self._without_candidates(request, handoff)
                 return None
-        for listener in self.before_route:
-            listener()
-        found = self._route(request, candidates, self._view)
-        try:
-            chosen = index(found)  # it may be one of numpy's numbers
-        except TypeError:
-            raise TypeError(
-                f"{type(self._router).__name__} chose {found!r}, must be a replica's id"
-            ) from None
-        assert 0 <= chosen < len(self._outstanding), f"{type(self._router).__name__} chose replica {chosen}"
+        chosen = self._routing.choose(request, candidates)
         replica = self._fleet.replicas[chosen]
         self._fleet.bind(request, chosen)
-        reason = unservable(request, request.adapter, replica.config)
+        reason = self.unservable(request, replica)
         if reason:
             self._recorder.reject(request, chosen, self._clock.now, reason)
             return None
@@ -174,6 +163,10 @@ class Dispatcher:
     def transfer(self, handoff: Handoff, source: int, target: int) -> None:
         """A request goes from one replica to another, at a boundary of the first."""
         self.withdraw(source, handoff.request)
+        self.assign(handoff, source, target)
+
+    def assign(self, handoff: Handoff, source: int, target: int) -> None:
+        """A replica gets a request that another no longer has, at a boundary of that one."""
         self._outstanding[target] += 1
         self._fleet.bind(handoff.request, target)
         for listener in self.on_assign:
@@ -196,3 +189,7 @@ class Dispatcher:
             return replicas
         found = replicas[np.array(could)[self._scenario.kind_of[replicas]]]
         return found if len(found) else replicas
+
+
+def _unservable(request: Request, replica: Replica) -> str:
+    return unservable(request, request.adapter, replica.config)

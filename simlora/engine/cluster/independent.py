@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from simlora.engine.cluster.routing import is_blind
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import Scenario
-from simlora.policies.routing.base import Router
 
 
 def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
@@ -19,6 +19,7 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         policies.assists,  # hosts have CPU cores for all of their replicas
         policies.merges,  # the time with merged adapters is summed over replicas in order of time
         cluster.engines_per_gpu > 1,
+        cluster.prefill_replicas,
         cluster.status_every_s is not None,
         cluster.max_outstanding is not None,
         cluster.adapter_pool == "distributed",
@@ -36,12 +37,6 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         any(part.outlives_requests for replica in replicas for part in replica.hooks.bounds),
     )
     return len(replicas) > 1 and not any(connected)
-
-
-def is_blind(router: Router) -> bool:
-    """Whether a router says that it is blind where it says how it routes: a subclass may route otherwise."""
-    routes = next((kind for kind in type(router).__mro__ if "route" in vars(kind)), Router)
-    return router.blind and bool(vars(routes).get("blind", False))
 
 
 def _shares(make: Callable[..., Any]) -> bool:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import islice, takewhile
 from math import inf
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,13 @@ from simlora.engine.assembly import Assembly, check, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
-from simlora.engine.cluster.cluster_view import BlindView, ClusterView, LatencyHistory, StatusReports
+from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, asks_for_executions, routing
+from simlora.engine.cluster.disaggregation import disaggregated
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.front_end import FrontEnd
-from simlora.engine.cluster.independent import independent, is_blind
+from simlora.engine.cluster.independent import independent
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.outcome import Outcome, outcome
@@ -80,25 +81,23 @@ class Simulation:
         self.fleet = fleet = Fleet(self.clock, self._adapters_by_replica(), scenario.highest_ranks)
         self._outputs = self._true_outputs()
         latencies = [building.latency_models(scenario, kind) for kind in scenario.kinds]
-        distributed, informed = cluster.adapter_pool == "distributed", policies.router.informed
+        distributed = cluster.adapter_pool == "distributed"
+        informed = any(router.informed for router in scenario.routers)
         self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
         self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
         self.loads = LoadTracker(self._batch_sizes()) if informed else None
-        self.history = LatencyHistory(self.clock, _asks_for_executions(scenario))
+        self.history = LatencyHistory(self.clock, asks_for_executions(scenario))
         seen = partial(ClusterView, scenario, fleet, latencies, self.placement, self.loads, self.history)
         self.view = view = seen()
-        every_s = policies.router.status_every_s if cluster.status_every_s is None else cluster.status_every_s
-        reports = StatusReports(view, seen(), every_s) if every_s else None
-        routed: Any = view if reports is None else reports.view
-        if is_blind(policies.router):
-            routed = BlindView(view)
-        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routed, recorder)
+        routes = routing(policies.router, cluster, view, seen)
+        self.dispatcher = dispatcher = Dispatcher(scenario, fleet, routes, recorder)
+        self.apart = None if len(scenario.routers) == 1 else disaggregated(scenario, fleet, dispatcher, seen)
         self.migrator = Migrator(policies.migration, fleet, dispatcher, view, recorder)
         self.autoscaling = Autoscaling(scenario.scaling, fleet, dispatcher, view, recorder)
         self.faults = FaultInjector(cluster, fleet, dispatcher, recorder.journal)
         self._build(latencies, runner)
         self._begin()
-        self._listen(reports)
+        self._listen()
 
     def _true_outputs(self) -> Sequence[int]:
         """Return the output lengths by request: the trace's own column, as numbers of Python."""
@@ -154,6 +153,7 @@ class Simulation:
                 on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
                 cores=cores[cluster.host_of(id)] if assists else None,
                 gpu=gpus[id // engines] if gpus else None,
+                transfers=None if self.apart is None else self.apart.transfers,
                 make_link=HostLink if store is None else partial(FetchingLink, store, id),
                 make_runner=runner,
             ).replica()
@@ -174,7 +174,7 @@ class Simulation:
             for replica in replicas[fleet.open[replicas]].tolist():
                 preload(fleet.replicas[replica], fleet.adapters[replica][id])
 
-    def _listen(self, reports: StatusReports | None) -> None:
+    def _listen(self) -> None:
         """Have the mechanisms that this run has called when something happens, and no others; the order counts."""
         cluster, dispatcher = self.scenario.cluster, self.dispatcher
         placement, scaling, history = self.placement, self.autoscaling, self.history
@@ -182,10 +182,10 @@ class Simulation:
             dispatcher.narrow += (placement.among,)
         if scaling.active or cluster.may_fail:
             dispatcher.narrow += (self.fleet.open_among,)
+        if self.apart is not None:
+            dispatcher.narrow += (self.apart.among,)
         if cluster.replica_groups:
             dispatcher.narrow += (self.fleet.that_hold, dispatcher.large_enough)
-        if reports is not None:
-            dispatcher.before_route += (reports.refresh,)
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)
@@ -341,10 +341,3 @@ def _without_collecting() -> Iterator[None]:
     finally:
         if collects:
             gc.enable()
-
-
-def _asks_for_executions(scenario: Scenario) -> bool:
-    """Whether a policy may ask for execution times: all may that are asked again and again, of routers the informed."""
-    policies = scenario.policies
-    periodic = (policies.placement, policies.migration, scenario.scaling.autoscaler)
-    return policies.router.informed or any(policy.period_s is not None for policy in periodic)

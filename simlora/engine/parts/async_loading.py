@@ -210,6 +210,14 @@ class Deferring(Part):
         self.next_ready_s = ready[0][1].ready_s if ready else coming[0][0] if coming else inf
         return min(now_s, wait.ready_s) - wait.since_s
 
+    def leave_out(self, ids: Collection[int]) -> None:
+        """Take deferred requests out of the prefill that is being admitted."""
+        output, prefill = self._replica.output, self._table.prefill
+        kept = [index for index, request in enumerate(prefill) if request.id not in ids]
+        self._table.prefill = tuple(prefill[index] for index in kept)
+        chunks = output.chunks and tuple(output.chunks[index] for index in kept)
+        self._replica.output = output.replace(prefill=self._table.prefill, chunks=chunks)
+
     def next_ready(self, now_s: float) -> Request | None:
         """Return the first in order of admission of the requests whose copies have ended; None: there is none."""
         ready, coming = self._ready, self._coming
@@ -218,6 +226,9 @@ class Deferring(Part):
             if not wait.over:
                 heappush(ready, (number, wait))
         return ready[0][1].request if ready else None
+
+    def awaits(self) -> bool:
+        return bool(self._waits)
 
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; return whether it has been prefilled."""
@@ -250,18 +261,10 @@ class AsyncLoading(Deferring):
             self._loader.defer(plan.deferred, table.batch.step, now_s)
             for request in plan.deferred:
                 self.add(request, now_s, self._loader.ready_s(request))
-            self._leave_out({request.id for request in plan.deferred})
+            self.leave_out({request.id for request in plan.deferred})
         # With no prefill left, it is the running batch that uses weights that are on their way.
         if plan.weights_s > now_s and not table.prefill:
             replica.stall(plan.weights_s)
-
-    def _leave_out(self, ids: Collection[int]) -> None:
-        """Take deferred requests out of the prefill that is being admitted."""
-        output, prefill = self._replica.output, self._table.prefill
-        kept = [index for index, request in enumerate(prefill) if request.id not in ids]
-        self._table.prefill = tuple(prefill[index] for index in kept)
-        chunks = output.chunks and tuple(output.chunks[index] for index in kept)
-        self._replica.output = output.replace(prefill=self._table.prefill, chunks=chunks)
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
         """Return as many of the requests that can begin as one prefill takes."""

@@ -71,8 +71,7 @@ class Pausing(Part):
         """
         if any(isinstance(action, Pause) for action in output.actions):
             return True
-        held = self._table.held
-        if not self._paused or held[RequestStatus.LOADING_ADAPTER] or held[RequestStatus.ASSISTED]:
+        if not self._paused or any(awaits() for awaits in self._replica.hooks.awaits):
             return False
         self._preempt_last()
         self._replica.loader.admit((), self._table.batch.step, now_s)

@@ -6,7 +6,7 @@ from collections.abc import MutableSequence
 
 from simlora.core.request import Request
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.request_table import PREFILLED
 
 REASON = "the client has gone"
 
@@ -33,7 +33,7 @@ def cancel(replica: Replica, request: Request, outputs: MutableSequence[int]) ->
             if window is not None:
                 window.finish = min(window.finish, window.stop)
         return True
-    prefilled = any(request.id in held[each] for each in (RequestStatus.PAUSED, RequestStatus.ASSISTED))
+    prefilled = any(request.id in held[status] for status in PREFILLED)
     if prefilled or any(each.id == request.id for each in table.prefill) or _is_held(replica, request):
         # One that has been prefilled, and is not in the batch, goes on with a further token.
         outputs[request.id] = min(outputs[request.id], request.generated_tokens + 1 + prefilled)

@@ -6,7 +6,7 @@ from simlora.core.request import Request, arrival_order
 from simlora.engine.handoff import Handoff
 from simlora.engine.replica.part import NO_HOOKS
 from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus
+from simlora.engine.replica.request_table import PREFILLED, RequestStatus
 from simlora.metrics.tracing import ReplicaFailed
 from simlora.policies.scheduling.base import SchedulerOutput
 
@@ -17,7 +17,7 @@ def context_tokens(replica: Replica, request: Request) -> int:
     if request.id in table.batch.members:
         return table.batch.context(request) + steps_ahead(replica)
     held = table.held
-    prefilled = request.id in held[RequestStatus.PAUSED] or request.id in held[RequestStatus.ASSISTED]
+    prefilled = any(request.id in held[status] for status in PREFILLED)
     return request.prompt_tokens + request.padding_tokens + request.generated_tokens + prefilled
 
 

@@ -23,7 +23,7 @@ class Part:
 
     * output: on_ran; before_last_step [before_finish, on_release] on_sweep; on_prefilled [after_prefill, then
       hold_back, or before_finish and on_release] on_sweep; after_decode;
-    * schedule: at_boundary; take_ready, or before_admit [on_queue] on_plan; ask_again; on_turn;
+    * schedule: at_boundary; take_ready, or before_admit [on_queue] on_plan; ask_again; awaits; on_turn;
     * launch: prepare; assist, or steps and next_s; sample.
 
     on_sweep is called if requests have finished or have gone to other replicas. An arrival calls on_queue and, while a
@@ -81,6 +81,10 @@ class Part:
 
     def ask_again(self, output: SchedulerOutput, now_s: float) -> bool:
         """With nothing to run: return whether something was changed, so that the scheduler is asked once more."""
+        return False
+
+    def awaits(self) -> bool:
+        """Return whether requests may wait beside an idle batch, as something will end that the part waits for."""
         return False
 
     def on_turn(self, now_s: float) -> None:
@@ -147,6 +151,7 @@ class Hooks:
     before_admit: tuple[Callable[[Sequence[Request]], Sequence[Request]], ...]
     on_plan: tuple[Callable[[LoadPlan, float], None], ...]
     ask_again: tuple[Callable[[SchedulerOutput, float], bool], ...]
+    awaits: tuple[Callable[[], bool], ...]
     on_turn: tuple[Callable[[float], None], ...]
     prepare: tuple[Callable[[SchedulerOutput, float], float], ...]
     assist: tuple[Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...]

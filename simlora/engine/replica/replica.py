@@ -10,7 +10,6 @@ from simlora.engine.clock import BOUNDARY, Event
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.iterations import Iterations
 from simlora.engine.replica.part import Hooks
-from simlora.engine.replica.request_table import RequestStatus
 from simlora.policies.scheduling.base import Abort, Note, SchedulerOutput
 
 
@@ -129,8 +128,7 @@ class Replica(Iterations):
         self.recorder.note(self.id, self.clock.now, action.name, action.value)
 
     def _assert_nothing_could_run(self) -> None:
-        held = self.table.held
-        if held[RequestStatus.LOADING_ADAPTER] or held[RequestStatus.ASSISTED]:
+        if any(awaits() for awaits in self.hooks.awaits):
             return
         head = next(iter((*self.table.queue, *self.table.requests())), None)
         assert head is None, (

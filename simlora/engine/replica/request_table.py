@@ -20,16 +20,27 @@ class RequestStatus(IntEnum):
 
     LOADING_ADAPTER: its prefill waits for its weights, or for its KV from the host. PREFILLING: a part of its prompt is
     prefilled. ASSISTED: it was prefilled with the help of CPU cores, and waits for its weights. PAUSED: the scheduler
-    took it out of the running batch, with its KV in HBM.
+    took it out of the running batch, with its KV in HBM. RECEIVING: another replica prefilled it, and its KV is on the
+    way.
     """
 
     LOADING_ADAPTER = 0
     PREFILLING = 1
     ASSISTED = 2
     PAUSED = 3
+    RECEIVING = 4
 
 
-GROWING = (RequestStatus.LOADING_ADAPTER, RequestStatus.PREFILLING, RequestStatus.ASSISTED)
+PREFILLED = (RequestStatus.ASSISTED, RequestStatus.PAUSED, RequestStatus.RECEIVING)
+"""They have a token that `generated_tokens` does not count."""
+
+
+GROWING = (
+    RequestStatus.LOADING_ADAPTER,
+    RequestStatus.PREFILLING,
+    RequestStatus.ASSISTED,
+    RequestStatus.RECEIVING,
+)
 """Their KV is charged as if they ran, corrected at each step for the growth that they do not have."""
 PREEMPTED_FIRST = (RequestStatus.PAUSED, *GROWING)
 
@@ -94,6 +105,7 @@ class RequestTable:
             held[RequestStatus.LOADING_ADAPTER],
             held[RequestStatus.ASSISTED],
             held[RequestStatus.PAUSED],
+            held[RequestStatus.RECEIVING],
         )
         aside = [request for requests in others for request in requests.values()]
         return [*self.queue, *prefill.values(), *aside, *self.batch]

@@ -103,9 +103,12 @@ class SchedulerView:
 
     @property
     def loading(self) -> int:
-        """Admitted requests that wait for their weights, and do not run yet."""
+        """Admitted requests that wait for their weights, or for KV from another replica, and do not run yet."""
         held = self._table.held
-        return len(held[RequestStatus.LOADING_ADAPTER]) + len(held[RequestStatus.ASSISTED])
+        return sum(
+            len(held[status])
+            for status in (RequestStatus.LOADING_ADAPTER, RequestStatus.ASSISTED, RequestStatus.RECEIVING)
+        )
 
     @property
     def adapters(self) -> int:

@@ -32,10 +32,10 @@ class Patience:
     def next_s(self, view: ReplicaView, late: Container[int]) -> float:
         """Return when the next waiting request that is not late becomes late; inf if none will."""
         for request in view.waiting:
-            if request.id not in late and not request.generated_tokens:
+            if request.id not in late and request.first_token_s < 0.0:
                 return self._ends_s(request)
         return inf
 
     def _ends_s(self, request: Request) -> float:
         """Return when a request becomes late; inf for a request preempted after its first token."""
-        return inf if request.generated_tokens else request.arrival_s + self.seconds
+        return inf if request.first_token_s >= 0.0 else request.arrival_s + self.seconds

@@ -1,0 +1,63 @@
+"""The parts of a summary that tell of prefill and decode on different replicas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from simlora.engine.cluster.simulation import Simulation
+from simlora.metrics.slo import column
+from simlora.metrics.stored import Requests
+from simlora.metrics.summary import distribution
+
+READ = ("arrival_s", "admitted_s", "first_token_s", "finish_s", "ttft_s", "queue_s", "latency_s")
+
+
+def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float) -> dict[str, Any] | None:
+    """Return what was handed over from replicas that prefill to those that decode; None where each does both.
+
+    `wait_s` is from a request's first token until a decode replica admits it, and `copy_s` from there until its KV is
+    there: of requests that were admitted. `link_busy_share` is of the makespan, out of each replica that prefills and
+    into each that decodes.
+    """
+    apart = simulation.apart
+    if apart is None:
+        return None
+    transfers, prefill = apart.transfers, simulation.scenario.cluster.prefill_replicas
+    log = transfers.log()
+    first_s = column(requests, "first_token_s")[log.request]
+    busy_s = transfers.busy_s(makespan_s)
+    links = [busy_s[id][id >= prefill] / makespan_s if makespan_s > 0 else None for id in range(len(busy_s))]
+    return {
+        "prefill_replicas": prefill,
+        "requests": len(log.request),
+        "kv_tokens": transfers.tokens,
+        "kv_bytes": transfers.tokens * simulation.scenario.model.kv_bytes_per_token,
+        "wait_s": distribution(log.begin_s - first_s),
+        "copy_s": distribution(log.end_s - log.begin_s),
+        "link_busy_share": links,
+    }
+
+
+def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
+    """Return the requests as each pool sees them, in order of arrival there; () where each replica does both.
+
+    To the pool that decodes a request arrives with its first token, and is admitted when its KV is sent for.
+    """
+    if simulation.apart is None:
+        return ()
+    rows = pd.DataFrame({name: column(requests, name) for name in READ})
+    rows["status"] = np.asarray(requests["status"])
+    rows["replica"] = decoding = requests["replica"].to_numpy(dtype=np.int32)
+    log = simulation.apart.transfers.log()
+    prefilling = decoding.copy()
+    prefilling[log.request] = log.source
+    prefilled = rows.assign(replica=prefilling)
+    decoded = rows.loc[log.request].assign(admitted_s=log.begin_s).reset_index(drop=True)
+    decoded["arrival_s"] = decoded["first_token_s"]
+    decoded["queue_s"] = decoded["admitted_s"] - decoded["arrival_s"]
+    decoded["latency_s"] = decoded["finish_s"] - decoded["arrival_s"]
+    decoded["ttft_s"] = decoded["queue_s"]
+    return prefilled, decoded

@@ -1,0 +1,82 @@
+"""Prefill and decode apart: the first replicas prefill, and the others decode what these hand over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simlora.core.random import stream
+from simlora.core.request import Request
+from simlora.engine.cluster.cluster_view import ClusterView, routing
+from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.cluster.routing import Routing
+from simlora.engine.handoff import Handoff
+from simlora.engine.parts.kv_transfer import KvTransfers
+from simlora.engine.replica.admission import unservable
+from simlora.engine.replica.replica import Replica
+from simlora.engine.scenario import Scenario
+
+
+class Disaggregation:
+    """Sends a request to the prefill pool with one token to generate, and from there to the decode pool.
+
+    `routing` chooses the decode replica, once the first token is there; `transfers` bring it the KV. Source: vLLM's
+    proxies for prefill and decode instances, which send max_tokens=1 to the former; DistServe (OSDI'24) §3, whose
+    prefill instance answers the first token.
+    """
+
+    def __init__(self, scenario: Scenario, fleet: Fleet, dispatcher: Dispatcher, routing: Routing) -> None:
+        first, network, model = scenario.cluster.prefill_replicas, scenario.cluster.network, scenario.model
+        limits = [scenario.config_of(replica) for replica in range(scenario.cluster.replicas)]
+        kv_bytes = [model.kv_bytes_per_gpu(each.tp) for each in limits]
+        self.transfers = KvTransfers(fleet.clock, network.transfer_s, kv_bytes, self.hand_over)
+        self._fleet, self._dispatcher, self._routing = fleet, dispatcher, routing
+        self._first = first  # that decodes
+        kinds = [first, *(replica for replica in scenario.firsts if replica > first)]
+        self._kinds = [(replica, limits[replica]) for replica in kinds]  # of those that decode
+        dispatcher.on_arrive += (self.arrive,)
+        dispatcher.unservable = self.unservable
+        self._declared = scenario.trace.max_output_tokens.data  # by request
+
+    def arrive(self, request: Request) -> None:
+        """A request arrives: to the prefill pool it declares a single token."""
+        request.max_output_tokens = 1
+
+    def among(self, replicas: Ids, request: Request) -> Ids:
+        """Return those of some replicas that are in the pool which a request is for."""
+        prefills = replicas < self._first
+        return replicas[prefills if request.first_token_s < 0.0 else ~prefills]
+
+    def unservable(self, request: Request, replica: Replica) -> str:
+        """Return why a request could never run on a prefill replica, or on any that decodes; empty if it could."""
+        reason = unservable(request, request.adapter, replica.config)
+        if reason:
+            return reason
+        request.max_output_tokens = self._declared[request.id]
+        reasons = [
+            unservable(request, self._fleet.adapter_of(request, one), config) for one, config in self._kinds
+        ]
+        request.max_output_tokens = 1
+        return "" if "" in reasons else f"no replica that decodes can serve it: {reasons[0]}"
+
+    def hand_over(self, request: Request, source: int) -> None:
+        """A prefill replica has the first token of a request that goes on."""
+        dispatcher = self._dispatcher
+        dispatcher.withdraw(source, request)
+        request.max_output_tokens = self._declared[request.id]
+        target = self._routing.choose(request, dispatcher.candidates(request))
+        dispatcher.assign(Handoff(request, request.token_s), source, target)
+
+
+def disaggregated(
+    scenario: Scenario,
+    fleet: Fleet,
+    dispatcher: Dispatcher,
+    seen: Callable[[], ClusterView],
+) -> Disaggregation:
+    """Return a cluster's pools; `seen` makes a view of the cluster, which the decode pool's router gets for itself."""
+    view = seen()
+    view.rng = stream(scenario.seed, "decode_router")
+    return Disaggregation(
+        scenario, fleet, dispatcher, routing(scenario.routers[1], scenario.cluster, view, seen)
+    )

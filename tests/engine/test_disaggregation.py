@@ -1,0 +1,268 @@
+"""Prefill and decode on different replicas: what is handed over when, who keeps the KV, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from experiments.torture.watch import watched
+from simlora.core.errors import InputError
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.kv_transfer import Handovers
+from simlora.policies.scheduling.base import Abort, SchedulerOutput
+from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.views import ReplicaView
+from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
+from tests.engine.cases import TINY, Case, Row, apart
+from tests.engine.observing import holds_nothing
+from tests.engine.test_fast_forward import assert_same
+from tests.examples import share
+
+KV_BYTES = TINY.kv_bytes_per_token
+CASE = Case(
+    rows=(),
+    replicas=2,
+    prefill_replicas=1,
+    reserve="paged",
+    watermark=0.0,
+    eviction="lru",
+    kernel="merged",
+    max_wait_tokens=0,
+    network_bytes_per_s=4096.0,
+)
+BOTH = pytest.mark.parametrize("fast_forward", [True, False])
+
+
+def copy_s(tokens: int, bytes_per_s: float = 4096.0) -> float:
+    """Seconds to copy the KV of so many tokens over the network of a case."""
+    return 2**-9 + tokens * KV_BYTES / bytes_per_s
+
+
+def run(
+    *rows: Row, fast_forward: bool = True, **changes: object
+) -> tuple[Simulation, pd.DataFrame, Handovers]:
+    simulation = CASE.but(rows=rows, **changes).simulation(fast_forward=fast_forward)
+    assert simulation.apart is not None
+    return simulation, simulation.recorder.requests(), simulation.apart.transfers.log()
+
+
+@BOTH
+def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones(fast_forward: bool) -> None:
+    simulation, table, log = run(Row(0.0, None, 20, 5, 5), fast_forward=fast_forward)
+    assert table.first_token_s[0] == prefill_s(20)
+    assert log.source.tolist() == [0]
+    assert table.replica[0] == 1
+    assert log.begin_s[0] == table.first_token_s[0], "the decode replica is idle, and admits it at once"
+    assert log.end_s[0] == log.begin_s[0] + copy_s(20)
+    assert table.finish_s[0] == log.end_s[0] + steps_s(4, 21), "no token is computed twice"
+    assert simulation.recorder.token_steps == 4
+    assert table.migrations[0] == 0
+
+
+@BOTH
+def test_it_joins_the_running_batch_without_a_pass(fast_forward: bool) -> None:
+    """While its KV is on the way, others decode; a step after it is there it decodes with them."""
+    first, second = Row(0.0, None, 4, 60, 60), Row(0.0, None, 60, 3, 3)
+    _, table, log = run(first, second, fast_forward=fast_forward, max_num_batched_tokens=60)
+    begin_s = log.end_s[0]
+    assert table.first_token_s[1] == prefill_s(4) + prefill_s(60)
+    steps = 0
+    while begin_s + steps_s(steps, 5) < log.end_s[1]:
+        steps += 1
+    joined_s = begin_s + steps_s(steps, 5)
+    assert table.finish_s[1] == joined_s + step_s(5 + steps, 61) + step_s(6 + steps, 62)
+
+
+@BOTH
+def test_one_token_ends_where_it_was_computed(fast_forward: bool) -> None:
+    _, table, log = run(Row(0.0, None, 8, 1, 9), fast_forward=fast_forward)
+    assert len(log.request) == 0
+    assert (table.replica[0], table.finish_s[0]) == (0, prefill_s(8))
+
+
+@BOTH
+def test_kv_is_kept_until_its_copy_has_ended_and_holds_up_who_waits_for_memory(fast_forward: bool) -> None:
+    """Of 48 slots a prompt of 40 leaves no room for another of 20, until it has been copied."""
+    rows = Row(0.0, None, 40, 2, 2), Row(0.0, None, 20, 2, 2)
+    _, table, log = run(*rows, fast_forward=fast_forward, capacity=48, max_num_batched_tokens=48)
+    assert log.begin_s[0] == prefill_s(40)
+    assert table.admitted_s[1] == log.end_s[0] == log.begin_s[0] + copy_s(40)
+
+
+@BOTH
+def test_a_decode_pool_without_a_seat_fills_the_prefill_pool(fast_forward: bool) -> None:
+    rows = tuple(Row(0.0, None, 40, 20, 20) for _ in range(3))
+    _, table, log = run(*rows, fast_forward=fast_forward, capacity=80, max_num_seqs=1)
+    assert log.begin_s[1] == table.finish_s[0], "the seat of the first is free"
+    assert table.admitted_s[2] == log.end_s[1], "two prompts are kept, and there is room for no third"
+
+
+@BOTH
+def test_copies_that_share_a_link_follow_each_other(fast_forward: bool) -> None:
+    """Two prefill replicas send to the same decode replica at once."""
+    rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
+    _, _, log = run(*rows, fast_forward=fast_forward, replicas=3, prefill_replicas=2)
+    assert log.source.tolist() == [0, 1]
+    assert log.begin_s.tolist() == [prefill_s(16)] * 2
+    assert log.end_s.tolist() == [prefill_s(16) + copy_s(16), prefill_s(16) + 2 * copy_s(16)]
+
+
+@BOTH
+def test_copies_to_different_replicas_from_different_ones_do_not_wait(fast_forward: bool) -> None:
+    rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
+    _, _, log = run(*rows, fast_forward=fast_forward, replicas=4, prefill_replicas=2)
+    assert log.end_s.tolist() == [prefill_s(16) + copy_s(16)] * 2
+
+
+def test_a_gpu_of_a_replica_has_a_link_of_its_own() -> None:
+    """With as many GPUs as KV heads each copies its share; further GPUs have copies of heads."""
+    scenario = CASE.but(rows=(Row(0.0, None, 16, 2, 2),), tp=2).scenario()
+    two_heads = replace(scenario, model=replace(TINY, heads=2, kv_heads=2, head_dim=2))
+    for each, parts in (scenario, 1), (two_heads, 2):
+        simulation = Simulation(each)
+        simulation.run()
+        assert simulation.apart is not None
+        log = simulation.apart.transfers.log()
+        assert log.end_s[0] - log.begin_s[0] == 2**-9 + 16 * KV_BYTES / parts / 4096.0
+
+
+@BOTH
+@pytest.mark.parametrize("loader", ["blocking", "asynchronous"])
+def test_both_pools_load_the_adapter_and_decoding_waits_for_weights_and_kv(
+    loader: str, fast_forward: bool
+) -> None:
+    simulation, table, log = run(
+        Row(0.0, 2, 8, 3, 3), fast_forward=fast_forward, loader=loader, network_bytes_per_s=65536.0
+    )
+    first_s = load_s(4) + prefill_s(8)
+    assert table.first_token_s[0] == first_s
+    assert simulation.recorder.adapter_loads == 2
+    assert log.end_s[0] == first_s + copy_s(8, 65536.0)
+    assert load_s(4) > copy_s(8, 65536.0)
+    assert table.finish_s[0] == first_s + load_s(4) + steps_s(2, 9)
+    since_s = first_s if loader == "blocking" else log.end_s[0]
+    assert table.blocked_s[0] == pytest.approx(first_s + load_s(4) - since_s), "what the adapter alone cost"
+
+
+def test_the_prefill_pool_reserves_no_memory_for_answers() -> None:
+    """As vLLM's proxy sends max_tokens=1: two prompts of 20 fit 48 slots, whatever their answers need elsewhere."""
+    rows = Row(0.0, None, 20, 20, 20), Row(0.0, None, 20, 20, 20)
+    _, table, _ = run(*rows, reserve="full", capacity=48)
+    assert table.first_token_s.tolist() == [prefill_s(20, 20)] * 2
+    assert (table.status == "finished").all()
+
+
+@BOTH
+def test_a_request_that_is_preempted_is_computed_again_where_it_decodes(fast_forward: bool) -> None:
+    rows = Row(0.0, None, 20, 40, 40), Row(0.0, None, 20, 40, 40)
+    simulation, table, log = run(*rows, fast_forward=fast_forward, capacity=80)
+    assert table.preemptions.tolist() == [0, 1]
+    assert len(log.request) == 2, "and not handed over again"
+    assert simulation.fleet.replicas[0].table.batch.step == 0
+    assert (table.status == "finished").all()
+
+
+def test_kv_that_a_scheduler_gives_up_is_kept_no_longer() -> None:
+    """A scheduler of the user's own aborts what waits to decode: the prefill pool has its memory back."""
+
+    class Aborts(Fcfs):
+        def schedule(self, view: ReplicaView) -> SchedulerOutput:
+            late = [request for request in view.waiting if request.first_token_s >= 0.0]
+            return (
+                super().schedule(view).replace(prefill=(), actions=[Abort(one, "late") for one in late])
+                if late
+                else super().schedule(view)
+            )
+
+    rows = Row(0.0, None, 40, 2, 2), Row(0.0, None, 40, 2, 2)
+    scenario = CASE.but(rows=rows, capacity=64).scenario()
+    policies = replace(scenario.policies, scheduler=Aborts)
+    simulation = Simulation(replace(scenario, policies=policies))
+    table = simulation.run().requests()
+    assert table.status.tolist() == ["aborted", "aborted"]
+    assert all(map(holds_nothing, simulation.fleet.replicas))
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (
+            (Row(0.0, None, 20, 30, 90),),
+            "no replica that decodes can serve it: prompt, output and adapter do not",
+        ),
+        ((Row(0.0, None, 100, 3, 3),), "the prompt is longer than replica.max_num_batched_tokens 60"),
+    ],
+)
+def test_what_could_never_be_served_is_refused_at_its_arrival(rows: tuple[Row, ...], reason: str) -> None:
+    _, table, _ = run(*rows, capacity=100, max_num_batched_tokens=60)
+    assert table.status[0] == "rejected"
+    assert table.reason[0].startswith(reason)
+    assert np.isnan(table.first_token_s[0])
+
+
+def test_each_pool_has_a_router_with_random_numbers_of_its_own() -> None:
+    rows = tuple(Row(i / 8, i % 3, 8, 6, 6) for i in range(40))
+    changes: dict[str, Any] = {"replicas": 5, "prefill_replicas": 2, "router": "round_robin"}
+    _, _, log = run(*rows, **changes)
+    assert log.source.tolist()[:6] == [0, 1, 0, 1, 0, 1]
+    _, table, _ = run(*rows, **changes, decode_router="round_robin")
+    assert table.replica.tolist()[:6] == [2, 3, 4, 2, 3, 4]
+    _, table, _ = run(*rows, **changes, decode_router="adapter_affinity")
+    assert table.groupby([row.adapter for row in rows])["replica"].nunique().max() == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        (
+            {"prefill_replicas": 2},
+            "cluster.prefill_replicas is 2, must be a whole number of replicas, at least 0 and at most 1",
+        ),
+        ({"placement": "contiguous"}, "needs placement=replicate_all"),
+        ({"prefix_caching": True, "reserve": "full"}, "needs replica.prefix_caching=false"),
+        ({"reserve": "padded"}, "replica.reserve is padded, must be full, peak or paged where prefill"),
+        ({"scheduler": "merged_per_batch"}, "needs a scheduler that pauses the requests of other adapters"),
+        ({"engines_per_gpu": 2}, "needs cluster.engines_per_gpu=1"),
+        ({"failures": ((0, 1.0, 2.0),)}, "needs a cluster without cluster.failures"),
+        ({"migrates_every_s": 1.0}, "needs migration=stay"),
+        ({"autoscaler": "by_queue"}, "needs autoscaler=fixed"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        run(Row(0.0, None, 4, 2, 2), **changes)
+
+
+@given(apart(), st.booleans())
+def test_memory_fits_and_all_requests_end_at_every_event(case: Case, fast_forward: bool) -> None:
+    simulation = watched(case.scenario(fast_forward=fast_forward))
+    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
+    table = simulation.recorder.requests()
+    finished = table[table.status == "finished"]
+    assert simulation.recorder.token_gaps.count + len(finished) == finished.output_tokens.sum()
+    assert (table.status != "unfinished").all()
+    assert simulation.apart is not None
+    log = simulation.apart.transfers.log()
+    assert sorted(log.request) == finished.index[finished.output_tokens > 1].tolist(), (
+        "each is handed over once"
+    )
+    assert (log.begin_s >= table.first_token_s[log.request]).all()
+    event(f"a copy waits for a link: {(np.diff(np.sort(log.begin_s)) == 0).any()}")
+    event(f"preempted: {simulation.recorder.preemptions > 0}")
+
+
+@given(apart(ends=st.one_of(st.none(), st.floats(2**-8, 8.0))))
+@share(2)
+def test_fast_forward_equals_the_plain_loop(case: Case) -> None:
+    fast, plain = case.simulation(), case.simulation(fast_forward=False)
+    assert_same(fast, plain)
+    assert fast.apart is not None
+    assert plain.apart is not None
+    for one, other in zip(fast.apart.transfers.log(), plain.apart.transfers.log(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
