@@ -122,7 +122,7 @@ def test_the_driven_run_prints_what_the_page_says(folder: Path) -> None:
 
 def test_every_hook_is_in_the_table() -> None:
     table = "".join(re.findall(r"^\| .* \| (`.*) \|$", TEXT.partition("### The hooks")[2], re.MULTILINE))
-    assert set(re.findall(r"`(\w+)`", table)) == {*HOOKS, "steps", "next_s"} - {"sample"}, (
+    assert set(re.findall(r"`(\w+)`", table)) == {*HOOKS, "awaits", "steps", "next_s"} - {"sample"}, (
         "sample is for parts of simlora's own"
     )
 

@@ -18,6 +18,9 @@ SHARE_UNMENDED = 0.05
 PAUSING = ("credit", "merged_only", "unmerged_only", "peft_continuous")
 CHUNKED = ("chunked_prefill", "chunked_slo")
 SWAPPERS = ("cost_model", "banded_lru")
+MERGING = ("merged_per_batch", "peft_continuous")
+"""Those that merge adapters, and do not pause requests of others."""
+DECODE_ROUTERS = ("round_robin", "most_idle", "adapter_affinity", "pending_time", "rank_aware", "gie_lora")
 
 
 @dataclass(frozen=True)
@@ -234,6 +237,26 @@ def _mend_cluster(draft: Draft) -> None:
         keys.pop("cluster.stragglers")
     if "host: 1" in keys.get("cluster.failures", "") and replicas <= hosts:
         keys.pop("cluster.failures")
+    _put_apart(draft)
+
+
+def _put_apart(draft: Draft) -> None:
+    """Have some replicas prefill for the others, where all else goes with it."""
+    keys, slots, replicas = draft.keys, draft.slots, int(draft.keys["cluster.replicas"])
+    at_rest = {"migration": "stay", "autoscaler": "fixed", "placement": "replicate_all"}
+    goes = (
+        replicas > 1
+        and all(slots[slot] == choice for slot, choice in at_rest.items())
+        and slots["scheduler"] not in MERGING
+        and keys.get("cluster.engines_per_gpu", "1") == "1"
+        and draft.replica("prefix_caching") != "true"
+        and draft.replica("reserve") != "padded"
+    )
+    if goes and draft.happens(0.3):
+        keys.pop("cluster.failures", None)
+        draft.put("cluster.prefill_replicas", draft.one((1, replicas - 1)))
+        draft.put("cluster.network", draft.one(("infiniband_hdr", "nvlink_3", "pcie_3_x16")))
+        draft.put("router@decode_router", draft.one(DECODE_ROUTERS))
 
 
 def _mend_groups(draft: Draft) -> None:

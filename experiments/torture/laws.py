@@ -90,7 +90,7 @@ def _none(different: Any, one: pd.DataFrame, other: pd.DataFrame, name: str) -> 
 def calm(cluster: ClusterConfig) -> ClusterConfig:
     """Return a cluster in which nothing goes wrong, and all is known at once."""
     return replace(
-        cluster, failures=(), stragglers=(), slow_links=(), status_every_s=None, max_outstanding=None
+        cluster, failures=(), stragglers=(), slow_links=(), status_every_s=0.0, max_outstanding=None
     )
 
 
@@ -120,9 +120,10 @@ def steady(scenario: Scenario) -> Scenario:
 
 
 def one_gpu_each(scenario: Scenario) -> bool:
-    """Whether each replica has its GPU and its host for itself, and all are alike."""
+    """Whether each replica has its GPU and its host for itself, and all are alike and do the same."""
     cluster = scenario.cluster
-    return cluster.engines_per_gpu == 1 and cluster.replicas_per_host == 1 and not cluster.kv_token_budgets
+    alone = cluster.engines_per_gpu == 1 and cluster.replicas_per_host == 1 and not cluster.kv_token_budgets
+    return alone and not cluster.prefill_replicas
 
 
 def without_adapters(trace: Trace) -> Trace:
@@ -405,7 +406,8 @@ def acts_on_requests_alone(scenario: Scenario) -> bool:
 
 def alike(scenario: Scenario) -> bool:
     """Whether all replicas are of one kind, each with its own GPU."""
-    return scenario.cluster.engines_per_gpu == 1 and not scenario.cluster.kv_token_budgets
+    cluster = scenario.cluster
+    return cluster.engines_per_gpu == 1 and not cluster.kv_token_budgets and not cluster.prefill_replicas
 
 
 def forgets_names(scenario: Scenario) -> bool:
@@ -458,7 +460,7 @@ LAWS: Mapping[str, Law] = {
     ),
     "idle_incidents": Law(
         "incidents that slow nothing, or come when all has ended, do not matter",
-        lambda scenario: scenario.cluster.engines_per_gpu == 1,
+        lambda scenario: scenario.cluster.engines_per_gpu == 1 and not scenario.cluster.prefill_replicas,
         _idle_incidents,
     ),
     "more_gpus": Law("of requests that are served one by one none ends later", one_gpu_each, _more_gpus),

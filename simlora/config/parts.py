@@ -43,7 +43,7 @@ def _own_part(value: Any, key: str) -> Callable[..., Part]:
 
 def _mistakes(kind: type[Part]) -> Iterator[str]:
     """Yield which methods of a part look like hooks and are none, and which hooks take other arguments."""
-    known = [*HOOKS, "steps", "next_s"]
+    known = [*HOOKS, "awaits", "steps", "next_s"]
     for name in sorted(set(dir(kind)) - set(dir(Part))):
         if name.startswith("on_") or difflib.get_close_matches(name, known, n=1, cutoff=0.8):
             yield f"method {name} is not a hook: {nearest(name, known)}"

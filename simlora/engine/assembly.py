@@ -109,11 +109,19 @@ class Assembly:
         self.config = self.scenario.config_of(self.id)
         self.scheduler, self.policy = policies.scheduler(), policies.loader()
         self.eviction = policies.eviction()
-        self.prefills = self.id < self.scenario.cluster.prefill_replicas
-        self.receives = self.transfers is not None and not self.prefills
         # Whether weights may come while the batch runs: not if they are merged, or laid out in memory of their own.
         self.beside = not (policies.merges or self.config.own_region)
         self.defers = self.beside and (Miss.WAIT in self.policy.answers or self.policy.overlaps)
+
+    @property
+    def prefills(self) -> bool:
+        """Whether the replica hands its requests over, once they have a token."""
+        return self.id < self.scenario.cluster.prefill_replicas
+
+    @property
+    def receives(self) -> bool:
+        """Whether the replica gets requests that others have prefilled."""
+        return self.transfers is not None and not self.prefills
 
     def replica(self) -> Replica:
         """Return the replica, with empty memory and its parts attached."""

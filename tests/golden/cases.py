@@ -107,6 +107,7 @@ OF_SYSTEM: dict[str, dict[str, tuple[str, ...]]] = {
 
 FLEET = ("system=slora", *FUNCTIONS)
 PAGED = ("system=chunked_prefill", *BURSTY)
+APART = (*FUNCTIONS, "cluster.prefill_replicas=1", "cluster.network=pcie_3_x16")
 SERVED = ("system=vllm", *TALKS, *CACHED, "cluster.replicas=3", "replica.max_loras=4")
 EXTRA: dict[str, tuple[str, ...]] = {
     "host-failure": (*FLEET, "router=most_idle", *FAILING),
@@ -205,6 +206,10 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "scheduler=earliest_deadline",
         "slo.classes=[{name: gold, share: 0.3, ttft_s: 1}, {name: free, share: 0.7, ttft_s: 10}]",
     ),
+    "apart": (*APART, "system=chunked_prefill"),
+    "apart-fcfs": (*APART, "system=slora", "loader=asynchronous", "router@decode_router=adapter_affinity"),
+    "apart-kinds": (*APART, "system=vllm", "cluster.replica_groups=[{gpu: h100_80g, replicas: 2}]"),
+    "apart-merged": (*APART, "system=dlora", *CREDITS, "migration=stay", "placement=replicate_all"),
     "window": (*FLEET, "window.warm_up_s=2", "window.drain_s=1"),
 }
 """Mechanisms of clusters and replicas."""

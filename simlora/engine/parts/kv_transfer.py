@@ -32,12 +32,13 @@ class Handovers(NamedTuple):
     end_s: NDArray[np.float64]
 
 
-class Kept(NamedTuple):
+class Kept:
     """The KV of a request, in tokens, the part that keeps it, and its place in the log."""
 
-    source: KvSending
-    tokens: int
-    place: int
+    __slots__ = ("place", "source", "tokens")
+
+    def __init__(self, source: KvSending, tokens: int, place: int) -> None:
+        self.source, self.tokens, self.place = source, tokens, place
 
 
 class KvTransfers:
@@ -85,7 +86,7 @@ class KvTransfers:
 
     def fetch(self, request: Request, kept: Kept, target: int, now_s: float) -> float:
         """Copy a request's KV, as soon as both links are free; return when it is there, and may go where it was."""
-        source, tokens, place = kept
+        source, tokens, place = kept.source, kept.tokens, kept.place
         kv_bytes = max(self._kv_bytes[source.replica_id], self._kv_bytes[target])
         links = self._out[source.replica_id], self._in[target]
         end_s = together(links, now_s, self._bytes_s(tokens * kv_bytes))

@@ -71,7 +71,7 @@ class Pausing(Part):
         """
         if any(isinstance(action, Pause) for action in output.actions):
             return True
-        if not self._paused or any(awaits() for awaits in self._replica.hooks.awaits):
+        if not self._paused or any(part.awaits() for part in self._replica.hooks.parts):
             return False
         self._preempt_last()
         self._replica.loader.admit((), self._table.batch.step, now_s)

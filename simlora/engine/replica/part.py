@@ -151,7 +151,6 @@ class Hooks:
     before_admit: tuple[Callable[[Sequence[Request]], Sequence[Request]], ...]
     on_plan: tuple[Callable[[LoadPlan, float], None], ...]
     ask_again: tuple[Callable[[SchedulerOutput, float], bool], ...]
-    awaits: tuple[Callable[[], bool], ...]
     on_turn: tuple[Callable[[float], None], ...]
     prepare: tuple[Callable[[SchedulerOutput, float], float], ...]
     assist: tuple[Callable[[Sequence[Request], Sequence[int], float, float], tuple[float, float]], ...]
@@ -172,6 +171,6 @@ def _defines(part: Part, name: str) -> bool:
     return getattr(type(part), name) is not getattr(Part, name)
 
 
-NOT_HOOKS = ("outlives_requests", "requires", "steps", "next_s", "inherit_counters")
+NOT_HOOKS = ("outlives_requests", "requires", "awaits", "steps", "next_s", "inherit_counters")
 HOOKS = tuple(name for name in vars(Part) if not name.startswith("_") and name not in NOT_HOOKS)
 NO_HOOKS = Hooks()

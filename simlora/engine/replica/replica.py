@@ -128,7 +128,7 @@ class Replica(Iterations):
         self.recorder.note(self.id, self.clock.now, action.name, action.value)
 
     def _assert_nothing_could_run(self) -> None:
-        if any(awaits() for awaits in self.hooks.awaits):
+        if any(part.awaits() for part in self.hooks.parts):
             return
         head = next(iter((*self.table.queue, *self.table.requests())), None)
         assert head is None, (
