@@ -287,6 +287,7 @@ def _window(warm_up_s: float, drain_s: float, trace: Trace) -> Window | None:
 def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str]) -> dict[str, Any]:
     simulated = {key: value for key, value in tree.items() if key not in OUTPUTS}
     text = json.dumps(simulated, sort_keys=True, default=str)
+    slots = (*POLICIES, DECODE_ROUTER) if scenario.cluster.prefill_replicas else POLICIES
     return {
         "system": choices.get("system") or "custom",
         "model": scenario.model.name,
@@ -314,7 +315,7 @@ def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str])
                 scenario.cluster.replica_groups, tree["cluster"]["replica_groups"], strict=True
             )
         ],
-        "policies": {slot: with_target(tree, slot)["_target_"] for slot in POLICIES},
+        "policies": {slot: with_target(tree, slot)["_target_"] for slot in slots},
         "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
     }
 
@@ -337,7 +338,7 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
     `values` are those of a replica's configuration by key.
     """
     name = choices.get("system", "")
-    if name not in ENGINES:
+    if name not in ENGINES or scenario.cluster.prefill_replicas:
         return None
     settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
     return command(

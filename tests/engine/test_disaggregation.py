@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
+from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.kv_transfer import Handovers
 from simlora.policies.scheduling.base import Abort, SchedulerOutput
@@ -22,6 +23,16 @@ from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import TINY, Case, Row, apart
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
+from tests.engine.test_queueing import (
+    FREE,
+    ONE_SERVER,
+    SEEDS,
+    TOKEN_S,
+    WARM_UP,
+    arrivals,
+    assert_mean,
+    exponential,
+)
 from tests.examples import share
 
 KV_BYTES = TINY.kv_bytes_per_token
@@ -118,6 +129,12 @@ def test_copies_to_different_replicas_from_different_ones_do_not_wait(fast_forwa
     rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
     _, _, log = run(*rows, fast_forward=fast_forward, replicas=4, prefill_replicas=2)
     assert log.end_s.tolist() == [prefill_s(16) + copy_s(16)] * 2
+
+
+def test_a_slow_network_of_either_host_slows_the_copy() -> None:
+    for host in (0, 1):
+        _, _, log = run(Row(0.0, None, 16, 2, 2), slow_links=((host, 0.0, None, 4.0),))
+        assert log.end_s[0] - log.begin_s[0] == 4 * copy_s(16)
 
 
 def test_a_gpu_of_a_replica_has_a_link_of_its_own() -> None:
@@ -239,6 +256,11 @@ def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], told: str)
         run(Row(0.0, None, 4, 2, 2), **changes)
 
 
+def test_requests_that_are_submitted_are_refused() -> None:
+    with pytest.raises(InputError, match="cluster.prefill_replicas is for requests of a trace"):
+        DrivenSimulation(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario())
+
+
 @given(apart(), st.booleans())
 def test_memory_fits_and_all_requests_end_at_every_event(case: Case, fast_forward: bool) -> None:
     simulation = watched(case.scenario(fast_forward=fast_forward))
@@ -266,3 +288,58 @@ def test_fast_forward_equals_the_plain_loop(case: Case) -> None:
     assert plain.apart is not None
     for one, other in zip(fast.apart.transfers.log(), plain.apart.transfers.log(), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
+
+
+# Two queues in tandem ----------------------------------------------------------------------
+
+TANDEM = ONE_SERVER.but(
+    replicas=2,
+    prefill_replicas=1,
+    network_bytes_per_s=2.0**60,
+    coefficients=FREE | {"prefill.per_token_s": TOKEN_S, "decode.intercept_s": TOKEN_S},
+)
+"""A prompt of n tokens is a service of n milliseconds by one server, an answer of m + 1 tokens one of m by the next."""
+NETWORK_S = 2**-9
+
+
+def tandem(seed: int, rate: float, requests: int) -> tuple[pd.DataFrame, Handovers]:
+    rng = np.random.default_rng(seed)
+    columns = arrivals(rng, rate, requests), exponential(rng, requests), exponential(rng, requests)
+    rows = tuple(Row(t, None, int(n), int(m) + 1, int(m) + 1) for t, n, m in zip(*columns, strict=True))
+    simulation = TANDEM.but(rows=rows).simulation()
+    assert simulation.apart is not None
+    return simulation.recorder.requests(), simulation.apart.transfers.log()
+
+
+def test_two_servers_in_tandem_do_as_lindley_says_for_every_single_request() -> None:
+    """The second begins with a request when it has it and is free, and keeps its seat while the KV is copied."""
+    table, log = tandem(1, 0.9, 2000)
+    free_s = prefilled_s = 0.0
+    for at, (arrival_s, prompt, output) in enumerate(
+        zip(table.arrival_s, table.prompt_tokens, table.output_tokens, strict=True)
+    ):
+        prefilled_s = max(prefilled_s, arrival_s) + prompt * TOKEN_S
+        begin_s = max(prefilled_s, free_s)
+        free_s = begin_s + NETWORK_S + (output - 1) * TOKEN_S
+        for found_s, expected_s in (
+            (table.first_token_s[at], prefilled_s),
+            (log.begin_s[at], begin_s),
+            (table.finish_s[at], free_s),
+        ):
+            assert found_s == pytest.approx(expected_s, rel=0, abs=1e-6)
+
+
+def test_what_leaves_one_queue_is_poisson_for_the_next_as_burke_says() -> None:
+    """Both wait as an M/M/1 queue does, and the time in one says nothing about the time in the other."""
+    rate, before, between, together = 0.6, [], [], []
+    for seed in SEEDS:
+        table, log = tandem(seed, rate, 4000)
+        table, log = table[WARM_UP:], Handovers(*(column[WARM_UP:] for column in log))
+        before.append(float(table.queue_s.mean()))
+        between.append(float((log.begin_s - table.first_token_s).mean()))
+        together.append(float(np.corrcoef(table.ttft_s, table.finish_s - table.first_token_s)[0, 1]))
+    assert_mean(before, rate / (1 - rate), power=0.06)
+    # A service in the second queue is longer by the copy.
+    assert_mean(between, rate / (1 - rate), power=0.06, bias=0.02)
+    error = float(np.std(together, ddof=1)) / len(together) ** 0.5
+    assert abs(np.mean(together)) < 4 * error < 0.1

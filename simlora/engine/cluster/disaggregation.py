@@ -31,12 +31,17 @@ class Disaggregation:
         kv_bytes = [model.kv_bytes_per_gpu(each.tp) for each in limits]
         self.transfers = KvTransfers(fleet.clock, network.transfer_s, kv_bytes, self.hand_over)
         self._fleet, self._dispatcher, self._routing = fleet, dispatcher, routing
-        self._first = first  # that decodes
+        self._first = first  # of those that decode
         kinds = [first, *(replica for replica in scenario.firsts if replica > first)]
         self._kinds = [(replica, limits[replica]) for replica in kinds]  # of those that decode
+        self._replicas_of = scenario.cluster.replicas_of
         dispatcher.on_arrive += (self.arrive,)
         dispatcher.unservable = self.unservable
         self._declared = scenario.trace.max_output_tokens.data  # by request
+
+    def slow_down(self, host: int, factor: float) -> None:
+        """The links of a host are slow from now on, or no longer."""
+        self.transfers.slow_down(self._replicas_of(host), factor)
 
     def arrive(self, request: Request) -> None:
         """A request arrives: to the prefill pool it declares a single token."""

@@ -55,6 +55,10 @@ class DrivenSimulation(Simulation):
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
             )
+        if scenario.cluster.prefill_replicas:
+            raise InputError(
+                "cluster.prefill_replicas is for requests of a trace, and these are submitted; leave it out"
+            )
         if on_token is not None:
             stream = partial(TokenStream, on_token=on_token)
             scenario = replace(scenario, parts=(stream, *scenario.parts))

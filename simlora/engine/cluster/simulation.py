@@ -184,6 +184,7 @@ class Simulation:
             dispatcher.narrow += (self.fleet.open_among,)
         if self.apart is not None:
             dispatcher.narrow += (self.apart.among,)
+            self.faults.on_slow_links += (self.apart.slow_down,)
         if cluster.replica_groups:
             dispatcher.narrow += (self.fleet.that_hold, dispatcher.large_enough)
         if self.loads is not None:

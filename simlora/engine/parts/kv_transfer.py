@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from math import inf, nan
 from typing import NamedTuple
@@ -94,6 +94,11 @@ class KvTransfers:
         self._begin_s[place], self._end_s[place] = now_s, end_s
         self._clock.call(end_s, STORE, request.id, partial(source.let_go, request))
         return end_s
+
+    def slow_down(self, replicas: Iterable[int], factor: float) -> None:
+        """Copies out of and into these replicas take `factor` times as long from now on."""
+        for id in replicas:
+            self._out[id].slowdown = self._in[id].slowdown = factor
 
     def log(self) -> Handovers:
         """Return what has been handed over, in order of time."""

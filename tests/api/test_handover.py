@@ -1,0 +1,79 @@
+"""What a summary tells of prefill and decode on different replicas, and which pool is near saturation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import simlora
+
+APART = (
+    "gpu=a100_80g",
+    "model=llama_2_7b",
+    "system=chunked_prefill",
+    "workload=synthetic",
+    "workload.adapters=20",
+    "workload.duration_s=null",
+    "workload.requests=300",
+    "workload/prompt_tokens=fixed",
+    "workload/output_tokens=fixed",
+    "cluster.replicas=2",
+    "cluster.prefill_replicas=1",
+    "report=false",
+)
+
+
+def summary(*overrides: str, prompt: int = 512, output: int = 64, rate_rps: float = 4) -> dict[str, Any]:
+    lengths = f"workload.prompt_tokens.tokens={prompt}", f"workload.output_tokens.tokens={output}"
+    rate = f"workload.arrivals.rate_rps={rate_rps}"
+    return simlora.simulate([*APART, *lengths, rate, *overrides]).summary
+
+
+def test_it_tells_what_was_handed_over_and_how_long_that_took() -> None:
+    found = summary()
+    told = found["handover"]
+    assert told["requests"] == 300
+    assert told["kv_tokens"] == 300 * 512
+    kv_bytes = 2 * 32 * 4096 * 2  # of a token: keys and values of 32 layers, in 16 bits
+    assert told["kv_bytes"] == 300 * 512 * kv_bytes
+    assert told["copy_s"]["p50"] == pytest.approx(9.6e-6 + 512 * kv_bytes / 25e9)
+    assert told["link_busy_share"][0] == told["link_busy_share"][1] > 0
+    assert found["run"]["changed"]["cluster.prefill_replicas"] == 1
+    assert "handover" not in summary("cluster.prefill_replicas=0")
+
+
+@pytest.mark.parametrize(
+    ("changes", "label"),
+    [
+        ({"rate_rps": 1}, "below"),
+        ({"prompt": 2048, "output": 8, "rate_rps": 20}, "past"),
+        ({"prompt": 16, "output": 1024, "rate_rps": 60}, "past"),
+    ],
+    ids=["neither", "prefill", "decode"],
+)
+def test_a_run_is_past_saturation_if_either_pool_is(changes: dict[str, Any], label: str) -> None:
+    assert summary("replica.max_num_seqs=16", **changes)["load"]["label"] == label
+
+
+def test_a_request_waits_between_the_pools_where_the_second_is_full() -> None:
+    few, many = (
+        summary(f"replica.max_num_seqs={seats}", prompt=16, output=256, rate_rps=10) for seats in (4, 64)
+    )
+    assert few["handover"]["wait_s"]["mean"] > 10 * many["handover"]["wait_s"]["mean"]
+    assert few["ttft_s"]["p50"] < 1.0, "the first token does not wait for a seat to decode"
+
+
+def test_the_router_of_the_decode_pool_is_a_choice_of_its_own() -> None:
+    chosen = simlora.simulate(
+        [
+            *APART,
+            "cluster.replicas=4",
+            "workload.arrivals.rate_rps=4",
+            "router@decode_router=adapter_affinity",
+            "decode_router.slack=100",
+        ]
+    )
+    assert chosen.summary["run"]["changed"]["decode_router"] == "adapter_affinity"
+    assert chosen.requests.groupby("adapter")["replica"].nunique().max() == 1
+    assert set(chosen.requests["replica"]) == {1, 2, 3}
