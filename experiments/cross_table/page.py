@@ -9,7 +9,7 @@ from experiments.cross_table.capacities import LEAST, PRECISION, Span, Use
 from experiments.cross_table.compared import SHARE, Cell, Row
 from experiments.cross_table.tuning import SHORT, told
 from experiments.cross_table.why import Part
-from experiments.cross_table.world import World
+from experiments.cross_table.world import TRAINING, World
 
 COMMAND = "python -m experiments.cross_table"
 PICTURE = "figures/cross_table/capacity.png"
@@ -53,6 +53,10 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "down by another's rank, and every token that was computed once is found again "
         "(`experiments/cross_table/bound.py`). A run of some minutes can exceed it by some per cent, as it begins "
         "empty, and what is in flight at its last arrival is computed after it.",
+        "",
+        "**simlora** is what a search composed of the other systems' policies ([compositions](composition.md)) for "
+        f"the training workloads: {'; '.join(workload.title for workload in world.of(TRAINING))}. Nothing of it is "
+        "tuned here.",
         "",
         "What this does not compare: kernels and engines. Every system has the same iteration times and the same LoRA "
         "kernel here, so one whose gain is a faster kernel does not show it. Requests declare how long their answers "

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,19 +66,15 @@ class Cache:
         kept: dict[str, Any] = entry["run"]
         return kept
 
-    def put(
-        self, path: Path, overrides: Sequence[str], run: dict[str, Any], config: str, read: Inputs
-    ) -> bool:
-        """Keep a run whose resolved configuration is `config` and that has read `read`; return whether it was kept.
+    def put(self, path: Path, overrides: Sequence[str], run: dict[str, Any], read: Inputs) -> bool:
+        """Keep a run that has read `read`; return whether it was kept.
 
         It is not if its configuration names a file, code or a variable that is not part of the name under which it
         would be found again.
         """
-        tree = read_yaml(config, "the configuration")
         values = _values(overrides)
-        outside = named_files([tree]) - named_files(values) or set(foreign_code([tree])) - set(
-            foreign_code(values)
-        )
+        outside = read.named.difference(map(str, named_files(values)))
+        outside |= set(read.modules).difference(foreign_code(values))
         resolved = any(
             "${" in override for override in overrides
         )  # whose value is not in the name: of the environment, say
@@ -153,7 +150,9 @@ def _values(overrides: Sequence[str]) -> list[Any]:
     ]
 
 
+@lru_cache(maxsize=4096)  # of the overrides of a sweep most are the same: a tenth of the time of a short run
 def _value(written: str) -> Any:
+    """Return what is written, which is not to be changed."""
     try:
         return read_yaml(written, "the value")
     except InputError:  # of Hydra's grammar, which is another

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from simlora.api.facts import versions
 
 ROOT = Path(__file__).resolve().parents[1]
 SHOWING = ("report", "cli", "results", "sweeps", "planning", "validation")
+CACHED = "__pycache__"
 SUFFIXES = (".py", ".yaml", ".json", ".csv")
 
 
@@ -29,16 +30,17 @@ def source(root: Path = ROOT) -> str:
     return _hashed(root, tuple(sorted(_files(root))))
 
 
-def _files(root: Path) -> Iterator[tuple[str, int, int]]:
+def _files(
+    folder: str | Path, left_out: Sequence[str] = (CACHED, *SHOWING)
+) -> Iterator[tuple[str, int, int]]:
     """Yield path, time in ns and size of every file that results depend on."""
-    for folder, inside, names in os.walk(root):
-        if Path(folder) == root:
-            inside[:] = [name for name in inside if name not in SHOWING]
-        for name in names:
-            if name.endswith(SUFFIXES):
-                path = os.path.join(folder, name)
-                stat = os.stat(path)
-                yield path, stat.st_mtime_ns, stat.st_size
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(SUFFIXES):
+                stat = entry.stat()
+                yield entry.path, stat.st_mtime_ns, stat.st_size
+            elif entry.name not in left_out and entry.is_dir():
+                yield from _files(entry.path, (CACHED,))
 
 
 @lru_cache(maxsize=4)

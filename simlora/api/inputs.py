@@ -11,7 +11,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -31,12 +31,13 @@ _imported: dict[str, str] = {}
 class Inputs:
     """The hash of each file that a run has read, and where each of the user's modules that it names is found.
 
-    `unknown` says which code has no file, "" if all has one.
+    `unknown` says which code has no file, "" if all has one. `named` are the files that the configuration names.
     """
 
     files: Mapping[str, str]
     modules: Mapping[str, str]
     unknown: str = ""
+    named: frozenset[str] = frozenset()
 
     @property
     def doubt(self) -> str:
@@ -54,7 +55,8 @@ class Inputs:
 
 def files_of(tree: Any) -> Inputs:
     """Return the files that a configuration names; called before they are read."""
-    return Inputs({str(path): hash_of(path) for path in sorted(named_files([tree]))}, {})
+    found = {str(path): hash_of(path) for path in sorted(named_files([tree]))}
+    return Inputs(found, {}, named=frozenset(found))
 
 
 def with_code(read: Inputs, tree: Any) -> Inputs:
@@ -68,7 +70,8 @@ def with_code(read: Inputs, tree: Any) -> Inputs:
         return read
     paths = {*_foreign_modules(), *_modules_of(places)}
     code = {path: _imported.setdefault(path, hash_of(path)) for path in sorted(paths)}
-    return Inputs({**read.files, **code}, places, "__main__" if "__main__" in places else "")
+    unknown = "__main__" if "__main__" in places else ""
+    return replace(read, files={**read.files, **code}, modules=places, unknown=unknown)
 
 
 def named_files(values: Iterable[Any]) -> set[Path]:

@@ -51,6 +51,7 @@ def simulated(overrides: Sequence[str]) -> tuple[Result, Inputs]:
     own = files_of([str(path) for path in files(overrides)])
     config, choices = composed(overrides)
     tree = resolved(config)
-    read = replace(files_of(tree), files={**own.files, **files_of(tree).files})
+    read = files_of(tree)
+    read = replace(read, files={**own.files, **read.files})
     result = run(ready(config, choices, overrides), command=shlex.join(["simlora", *overrides]))
     return result, with_code(read, tree)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from hydra.errors import HydraException
@@ -42,16 +43,16 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
     system = choices.get("system")
     if system in (None, "None"):
         return {}
-    own = [override for override in overrides if override.startswith(f"{OWN_FOLDER}=")]
-    alone = [*own, f"system={system}"]
+    own = tuple(override for override in overrides if override.startswith(f"{OWN_FOLDER}="))
+    alone = _composed.__wrapped__ if own else _composed  # of files of the user's, which may be edited
     try:
-        tree, chosen = compose(alone)
+        _, chosen = alone((*own, f"system={system}"))
         others = {slot: choices[slot] for slot in POLICIES if choices.get(slot) != chosen.get(slot)}
-        if others:
-            tree, _ = compose([*alone, *(f"{slot}={name}" for slot, name in others.items())])
+        before, _ = alone((*own, f"system={system}", *(f"{slot}={name}" for slot, name in others.items())))
     except (HydraException, OmegaConfBaseException, InputError, KeyError):
         return {}  # such as a slot that was taken out, which is refused elsewhere, with its reason
-    before, now = (_sections(plain(one, resolve=False)) for one in (tree, config))
+    now = _sections(plain(config, resolve=False))
+    before = dict(before)
     found: dict[str, Any] = dict(others)
     for slot in (*POLICIES, DECODE_ROUTER):
         target = f"{slot}._target_"
@@ -60,6 +61,13 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
             before = {key: value for key, value in before.items() if not key.startswith(f"{slot}.")}
     differ = (key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key))
     return found | {key: now.get(key) for key in differ}
+
+
+@lru_cache(maxsize=64)  # asked for with every run
+def _composed(overrides: tuple[str, ...]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what these overrides say of how a system works, by dotted places, and the choices; not to be changed."""
+    config, choices = compose(overrides)
+    return _sections(plain(config, resolve=False)), choices
 
 
 def snake(target: str) -> str:

@@ -44,10 +44,10 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
 def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[Adapter, ...]:
     """Return the adapters of the trace, by id, as large as a replica's memory lays them out; None: the base one's."""
     config, model = config or scenario.replica, scenario.model
-    found = tuple(
-        model.adapter(id, spec.name, spec.rank, config.target_modules)
-        for id, spec in enumerate(scenario.trace.adapters)
-    )
+    specs = scenario.trace.adapters
+    first = {spec.rank: spec for spec in reversed(specs)}
+    alike = {rank: model.adapter(0, spec.name, rank, config.target_modules) for rank, spec in first.items()}
+    found = tuple(replace(alike[spec.rank], id=id, name=spec.name) for id, spec in enumerate(specs))
     if config.full_copies:
         slots = -(-model.weight_bytes // model.kv_bytes_per_token)
         return tuple(replace(each, size_bytes=model.weight_bytes, kv_tokens=slots) for each in found)

@@ -24,8 +24,8 @@ from simlora.sweeps.outcome import DOES_NOT_FIT, FAILED, NOT_KEPT, NOT_SIMULATED
 warnings.filterwarnings("ignore", ".*tasks which were still being processed", UserWarning)
 """Runs that an interruption ends are cancelled, and said to be; joblib need not say so, too."""
 DEATHS_MOST = 3
-Simulated = tuple[Overrides, Outcome, str, Inputs]
-"""A run, what became of it, its resolved configuration and what it has read."""
+Simulated = tuple[Overrides, Outcome, Inputs]
+"""A run, what became of it, and what it has read."""
 AT_ONCE = 4
 """Runs for each worker of a backend that tells results only all together."""
 
@@ -69,7 +69,7 @@ def each_run(
             missing[overrides] = path
     if not missing:
         return
-    for overrides, ended, config, read in _simulated([*missing], jobs, keep_going):
+    for overrides, ended, read in _simulated([*missing], jobs, keep_going):
         path = missing[overrides]
         outcome = replace(ended, key=path.stem)
         if outcome.status == RAN:
@@ -78,7 +78,7 @@ def each_run(
             elif doubt := read.doubt or cache.doubt:
                 outcome = replace(outcome, reason=f"{NOT_KEPT}: {doubt}")
             else:
-                cache.put(path, overrides, asdict(outcome), config, read)
+                cache.put(path, overrides, asdict(outcome), read)
         yield overrides, outcome
 
 
@@ -138,19 +138,19 @@ def _died(error: Exception) -> bool:
 def _run(overrides: Overrides, keep_going: bool) -> Simulated:
     """Return a run with what became of it; what simlora refuses is an outcome too."""
     started = time.perf_counter()
-    nothing = "", Inputs({}, {})
+    nothing = Inputs({}, {})
     try:
         result, read = simulated(overrides)
     except DoesNotFit as error:
-        return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), *nothing
+        return overrides, Outcome(DOES_NOT_FIT, reason=str(error)), nothing
     except OwnCodeFailed as error:
         if not keep_going:
             raise
-        return overrides, Outcome(FAILED, reason=str(error)), *nothing
+        return overrides, Outcome(FAILED, reason=str(error)), nothing
     except InputError as error:
-        return overrides, Outcome(NOT_SIMULATED, reason=str(error)), *nothing
+        return overrides, Outcome(NOT_SIMULATED, reason=str(error)), nothing
     except Exception as error:
         if not keep_going:
             raise
-        return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), *nothing
-    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), result.config, read
+        return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), nothing
+    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), read

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from experiments.studies.points import points
 from experiments.studies.running import run_all as run_study
@@ -14,7 +15,7 @@ from experiments.studies.study import read
 from simlora.api import cache as cache_module
 from simlora.api import fingerprint
 from simlora.api.cache import Cache, cache_dir
-from simlora.api.inputs import Inputs
+from simlora.api.inputs import files_of, with_code
 from simlora.cli.sweep import main as sweep
 from simlora.core.errors import InputError
 from simlora.sweeps import running
@@ -51,7 +52,8 @@ def kept_run(cache: Cache, overrides: Overrides) -> dict[str, Any] | None:
 
 
 def put(cache: Cache, overrides: Overrides, config: str) -> bool:
-    return cache.put(cache.path(overrides), overrides, {}, config, Inputs({}, {}))
+    tree = yaml.safe_load(config)
+    return cache.put(cache.path(overrides), overrides, {}, with_code(files_of(tree), tree))
 
 
 # The cache

@@ -257,7 +257,7 @@ def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], told: str)
 
 
 def test_requests_that_are_submitted_are_refused() -> None:
-    with pytest.raises(InputError, match="cluster.prefill_replicas is for requests of a trace"):
+    with pytest.raises(InputError, match=r"cluster\.prefill_replicas is for requests of a trace"):
         DrivenSimulation(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario())
 
 

@@ -92,7 +92,7 @@ def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
 
 
 def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound() -> None:
-    other = {"outlives_requests", "inherit_counters", "next_s", "requires", "steps"}
+    other = {"awaits", "outlives_requests", "inherit_counters", "next_s", "requires", "steps"}
     assert {name for name in vars(Part) if not name.startswith("_")} - other == set(HOOKS)
     assert not any(getattr(NO_HOOKS, name) for name in (*HOOKS, "bounds", "parts"))
 

@@ -41,6 +41,10 @@ class TrialsBeside:
             trial = self._start(seats - len(table.batch.members))
             trial.occupy(paused_tokens)
             return trial
+        if len(beside) == len(table.batch.members) + len(paused):  # all of them: what they take is known
+            trial = self._start(seats - len(beside))
+            trial.occupy(paused_tokens)
+            return trial
         stay = {request.id for request in beside}
         freed_tokens = 0
         for request in (*table.batch, *paused.values()):
