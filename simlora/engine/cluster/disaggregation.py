@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.engine.cluster.cluster_view import ClusterView, routing
@@ -13,7 +14,7 @@ from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.kv_transfer import KvTransfers
 from simlora.engine.replica.admission import unservable
-from simlora.engine.replica.replica import Replica
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Scenario
 
 
@@ -52,14 +53,17 @@ class Disaggregation:
         prefills = replicas < self._first
         return replicas[prefills if request.first_token_s < 0.0 else ~prefills]
 
-    def unservable(self, request: Request, replica: Replica) -> str:
-        """Return why a request could never run on a prefill replica, or on any that decodes; empty if it could."""
-        reason = unservable(request, request.adapter, replica.config)
+    def unservable(self, request: Request, adapter: Adapter | None, config: ReplicaConfig) -> str:
+        """Return why a request could never run on a prefill replica, or on any that decodes; empty if it could.
+
+        The former has these limits, and lays the request's adapter out as `adapter`.
+        """
+        reason = unservable(request, adapter, config)
         if reason:
             return reason
         request.max_output_tokens = self._declared[request.id]
         reasons = [
-            unservable(request, self._fleet.adapter_of(request, one), config) for one, config in self._kinds
+            unservable(request, self._fleet.adapter_of(request, one), limits) for one, limits in self._kinds
         ]
         request.max_output_tokens = 1
         return "" if "" in reasons else f"no replica that decodes can serve it: {reasons[0]}"

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.fleet import Fleet, Ids
@@ -15,6 +16,7 @@ from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
 from simlora.engine.replica.admission import unservable
 from simlora.engine.replica.replica import Replica
+from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 
@@ -48,7 +50,7 @@ class Dispatcher:
         self.give: Callable[[Replica, Request], None] = Replica.submit
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
-        self.unservable: Callable[[Request, Replica], str] = _unservable
+        self.unservable: Callable[[Request, Adapter | None, ReplicaConfig], str] = unservable
         self.on_arrive: tuple[Callable[[Request], None], ...] = ()
         self.on_overflow: tuple[Listener, ...] = ()
         self.on_assign: tuple[Listener, ...] = ()
@@ -113,7 +115,7 @@ class Dispatcher:
         chosen = self._routing.choose(request, candidates)
         replica = self._fleet.replicas[chosen]
         self._fleet.bind(request, chosen)
-        reason = self.unservable(request, replica)
+        reason = self.unservable(request, request.adapter, replica.config)
         if reason:
             self._recorder.reject(request, chosen, self._clock.now, reason)
             return None
@@ -189,7 +191,3 @@ class Dispatcher:
             return replicas
         found = replicas[np.array(could)[self._scenario.kind_of[replicas]]]
         return found if len(found) else replicas
-
-
-def _unservable(request: Request, replica: Replica) -> str:
-    return unservable(request, request.adapter, replica.config)
