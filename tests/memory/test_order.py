@@ -39,28 +39,17 @@ def of(worth: dict[str, float], least_first: bool = True) -> Order[str]:
     return order
 
 
-def test_the_least_is_first() -> None:
-    order = of({"b": 2.0, "a": 1.0, "c": 3.0})
-    assert order.first(0.0) == (1.0, "a")
-    assert "".join(taken(order)) == "abc"
-
-
-def test_or_the_greatest_is() -> None:
-    order = of({"b": 2.0, "a": 1.0, "c": 3.0}, least_first=False)
-    assert order.first(0.0) == (3.0, "c")
-    assert "".join(taken(order)) == "cba"
-
-
-@BOTH_WAYS
-def test_among_equals_the_item_that_was_put_first_is_first(least_first: bool) -> None:
-    assert "".join(taken(of({"b": 1.0, "c": 1.0, "a": 1.0}, least_first))) == "bca"
-
-
-@BOTH_WAYS
-def test_an_item_that_is_asked_about_stays(least_first: bool) -> None:
-    order = of({"a": 1.0}, least_first)
-    assert order.first(0.0) == order.first(0.0) == order.first(7.0) == (1.0, "a")
-    assert (len(order), "a" in order) == (1, True)
+@pytest.mark.parametrize("least_first, in_order", [(True, "abcd"), (False, "dbca")])
+def test_the_least_is_first_or_the_greatest_and_among_equals_what_was_put_first(
+    least_first: bool, in_order: str
+) -> None:
+    order = of({"b": 2.0, "a": 1.0, "d": 3.0, "c": 2.0}, least_first)
+    first = (1.0, "a") if least_first else (3.0, "d")
+    assert order.first(0.0) == order.first(0.0) == order.first(7.0) == first, (
+        "an item that is asked about stays"
+    )
+    assert (len(order), first[1] in order) == (4, True)
+    assert "".join(taken(order)) == in_order
 
 
 def test_an_empty_order_has_no_first() -> None:
@@ -80,13 +69,10 @@ def test_what_is_put_again_is_worth_what_its_key_says_now(least_first: bool) -> 
     assert "".join(taken(order)) == ("acb" if least_first else "cab")
 
 
-def test_what_is_put_again_stands_behind_its_equals() -> None:
+def test_what_is_put_again_stands_behind_its_equals_or_in_the_place_of_another_item() -> None:
     order = of({"a": 1.0, "b": 1.0})
     order.put("a")
     assert "".join(taken(order)) == "ba"
-
-
-def test_or_in_the_place_of_another_item() -> None:
     order = of({"a": 1.0, "b": 1.0, "c": 1.0})
     place = order.place("a")
     order.discard("a")
@@ -130,15 +116,6 @@ def test_an_item_that_goes_before_the_order_is_asked_is_never_evaluated(least_fi
     assert sorted(asked) == [2.0, 3.0]
 
 
-def test_puts_are_counted() -> None:
-    """A caller that found nothing to do needs to look again only if there were more."""
-    order = of({"a": 1.0, "b": 2.0})
-    order.put("a")
-    order.discard("b")
-    order.first(0.0)
-    assert order.puts == 3
-
-
 @BOTH_WAYS
 def test_a_heap_is_cleared_of_items_that_have_gone(least_first: bool) -> None:
     """Also where each is asked about in between, as of a moment of its own."""
@@ -173,29 +150,30 @@ def cost_model_order(model: CostModel, least_first: bool) -> Order[Thing]:
     )
 
 
-@pytest.mark.parametrize("cost_s, first", [(1.85, "b"), (1.87, "a")])
-def test_what_was_used_this_moment_counts_half(cost_s: float, first: str) -> None:
-    """1 - sigmoid(0) is 1 / 2, 1 - sigmoid(1) is 1 / (1 + e): (1 + e) / 2 or 1.859 times as much makes up for it."""
-    things = {"a": Thing(1.0, 1, 20.0), "b": Thing(cost_s, 1, 19.0)}
-    order = cost_model_order(CostModel(), least_first=True)
-    for thing in things.values():
-        order.put(thing)
-    assert next(taken(order, 20.0)) is things[first]
+@pytest.mark.parametrize(
+    "one, other, moments_s, first",
+    [
+        ((1.0, 20.0), (1.85, 19.0), (20.0,), 1),
+        ((1.0, 20.0), (1.87, 19.0), (20.0,), 0),
+        ((4.0, 0.0), (1.9, 1.0), (1.0,), 1),
+        ((4.0, 0.0), (1.9, 1.0), (1.0, 9.0), 0),
+        ((4.0, 0.0), (1.9, 1.0), (9.0,), 0),
+    ],
+)
+def test_what_was_used_this_moment_counts_half_and_more_as_time_goes_by(
+    one: tuple[float, float], other: tuple[float, float], moments_s: tuple[float, ...], first: int
+) -> None:
+    """1 - sigmoid(0) is 1 / 2, 1 - sigmoid(1) is 1 / (1 + e): (1 + e) / 2 or 1.859 times the cost makes up for it.
 
-
-@pytest.mark.parametrize("moments_s, first", [((1.0,), "b"), ((1.0, 9.0), "a"), ((9.0,), "a")])
-def test_the_first_item_changes_as_time_goes_by(moments_s: tuple[float, ...], first: str) -> None:
-    """At second 1, 4 / (1 + e) is 1.08 and 1.9 / 2 is 0.95; at second 9, 4 / (1 + e**9) is less than
-    1.9 / (1 + e**8).
+    At second 1, 4 / (1 + e) is 1.08 and 1.9 / 2 is 0.95; at second 9, 4 / (1 + e**9) is less than 1.9 / (1 + e**8).
     """
-    things = {"a": Thing(4.0, 1, 0.0), "b": Thing(1.9, 1, 1.0)}
+    things = [Thing(cost_s, 1, used_s) for cost_s, used_s in (one, other)]
     order = cost_model_order(CostModel(), least_first=True)
-    for thing in things.values():
+    for thing in things:
         order.put(thing)
-    for moment_s in moments_s:
-        next_one = order.first(moment_s)
-    assert next_one is not None
-    assert next_one[1] is things[first]
+    found = [order.first(moment_s) for moment_s in moments_s][-1]
+    assert found is not None
+    assert found[1] is things[first]
 
 
 @pytest.mark.parametrize(
