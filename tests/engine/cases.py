@@ -277,7 +277,7 @@ class Case:
     failures: tuple[tuple[int, float, float | None], ...] = ()
     stragglers: tuple[tuple[int, float, float | None, float], ...] = ()
     slow_links: tuple[tuple[int, float, float | None, float], ...] = ()
-    autoscaler: str = "fixed"
+    autoscaler: str | Autoscaler = "fixed"
     least_replicas: int = 1
     boot_s: float = 2**-3
     warm_up_adapters: int = 0
@@ -331,7 +331,7 @@ class Case:
         calibration = Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients)
         limits = self.limits()
         others = Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration))
-        stays = self.migrates_every_s is None
+        scaler, stays = self.autoscaler, self.migrates_every_s is None
         own = Policies(
             scheduler=SCHEDULERS[self.scheduler],
             loader=LOADERS[self.loader],
@@ -363,7 +363,7 @@ class Case:
             calibration=calibration,
             replica=limits,
             scaling=ScalingConfig(
-                autoscaler=AUTOSCALERS[self.autoscaler](),
+                autoscaler=AUTOSCALERS[scaler]() if isinstance(scaler, str) else scaler,
                 least_replicas=self.least_replicas,
                 boot_s=self.boot_s,
                 warm_up_adapters=self.warm_up_adapters,
