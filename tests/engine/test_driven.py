@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf, nan
 
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
@@ -19,6 +19,7 @@ from simlora.engine.parts.reporting import TokenStream
 from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_hooks import Released
+from tests.examples import share
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
 ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 12) for i in range(12))
@@ -64,15 +65,13 @@ def assert_same(driven: Simulation, played: Simulation) -> None:
     assert ours.timeline is not None
     assert theirs.timeline is not None
     pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
-    assert (ours.adapter_loads, ours.preemptions, ours.boundaries) == (
-        theirs.adapter_loads,
-        theirs.preemptions,
-        theirs.boundaries,
-    )
+    for count in ("adapter_loads", "preemptions", "boundaries"):
+        assert getattr(ours, count) == getattr(theirs, count), count
 
 
 @pytest.mark.parametrize("drive", [in_steps, at_once])
 @given(case=cases())
+@share(1 / 2)
 def test_a_driven_run_equals_the_run_of_the_trace(
     drive: Callable[[DrivenSimulation, Case], None], case: Case
 ) -> None:
@@ -82,11 +81,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(
     assert_same(driven, case.simulation())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    CHANGING,
-    ids=lambda changes: next(iter(changes.values())) if isinstance(changes, dict) else None,
-)
+@pytest.mark.parametrize("changes", CHANGING, ids=", ".join)
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
     """Of the driven scenario's trace, which has one request, only the adapters count."""
     case = CASE.but(rows=ROWS, **changes)
@@ -96,8 +91,9 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
     assert_same(driven, case.simulation())
 
 
-@given(case=cases(), data=st.data())
-def test_every_token_is_told_once_at_its_time(case: Case, data: st.DataObject) -> None:
+@given(case=cases())
+@share(1 / 2)
+def test_every_token_is_told_once_at_its_time(case: Case) -> None:
     times: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
 
     def told(request: Request, token: int, now_s: float) -> None:
@@ -129,13 +125,14 @@ def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
     assert driven.clock.now == 60.0
 
 
-def test_an_arrival_in_the_past_is_refused() -> None:
+def test_an_arrival_in_the_past_and_a_time_that_is_not_finite_are_refused() -> None:
     driven = DrivenSimulation(CASE.scenario())
     driven.advance(2.0)
-    with pytest.raises(InputError, match=r"arrival_s is 1\.0, must be at least 2\.0 s"):
-        driven.submit(Submitted(4, 5), arrival_s=1.0)
-    with pytest.raises(InputError, match=r"to_s is 1\.0, must be at least 2\.0 s"):
-        driven.advance(1.0)
+    for time_s, must in ((1.0, "at least 2.0 s"), (inf, "a finite number"), (nan, "a finite number")):
+        with pytest.raises(InputError, match=f"arrival_s is {time_s}, must be {must}"):
+            driven.submit(Submitted(4, 5), arrival_s=time_s)
+        with pytest.raises(InputError, match=f"to_s is {time_s}, must be {must}"):
+            driven.advance(time_s)
     driven.submit(Submitted(4, 5), arrival_s=3.0)
     with pytest.raises(InputError, match=r"arrival_s is 2\.0, must be at least 3\.0 s"):
         driven.submit(Submitted(4, 5))
@@ -159,20 +156,6 @@ def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> No
     assert len(driven.close().requests()) == 0
 
 
-@pytest.mark.parametrize("time_s", [float("inf"), float("nan")])
-def test_times_are_finite(time_s: float) -> None:
-    driven = DrivenSimulation(CASE.scenario())
-    with pytest.raises(InputError, match=r"arrival_s is .*, must be a finite number"):
-        driven.submit(Submitted(4, 5), arrival_s=time_s)
-    with pytest.raises(InputError, match=r"to_s is .*, must be a finite number"):
-        driven.advance(time_s)
-
-
-def test_a_driven_run_is_not_played() -> None:
-    with pytest.raises(InputError, match="has no trace to play"):
-        DrivenSimulation(CASE.scenario()).run()
-
-
 def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
     """Each request is submitted at the last token of the one before it, at whose boundary it does not yet wait."""
     driven: DrivenSimulation
@@ -188,14 +171,15 @@ def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
     assert len(rows) == 5
     adapters = [None if adapter < 0 else int(adapter) for adapter in driven.trace().adapter]
     played = CASE.but(rows=tuple(Row(*row, 4, 3, 3) for row in zip(rows.arrival_s, adapters, strict=True)))
-    columns = ["admitted_s", "first_token_s", "finish_s"]
-    expected = played.simulation().recorder.requests()
+    columns, expected = ["admitted_s", "first_token_s", "finish_s"], played.table()
     pd.testing.assert_frame_equal(rows[columns], expected[columns], check_exact=True)
     assert (rows.arrival_s.to_numpy()[1:] > rows.finish_s.to_numpy()[:-1]).all()
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
     driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
+    with pytest.raises(InputError, match="has no trace to play"):
+        driven.run()
     with pytest.raises(InputError, match=r"to_s is 2\.0, must be at least 0\.0 and at most 1\.0 s"):
         driven.advance(2.0)
     driven.close()

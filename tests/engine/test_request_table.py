@@ -50,13 +50,6 @@ def used(table: RequestTable) -> int:
     return table.kv.running_tokens(table.batch.step)
 
 
-def chunk(replica: Replica, request: Request, tokens: int) -> bool:
-    """Process a chunk of a prompt; return whether that completes it."""
-    part = replica.part(ChunkedPrefill)
-    assert part is not None
-    return request in part.on_prefilled((request,), (tokens,))
-
-
 def pausing(replica: Replica) -> Pausing:
     """The part that pauses requests."""
     part = replica.part(Pausing)
@@ -89,15 +82,19 @@ def test_a_request_from_another_replica_waits_since_it_came_and_no_longer() -> N
     assert not table.came_s
 
 
-def test_a_prefill_in_chunks_is_held_until_it_is_complete() -> None:
-    replica, table, (one, *_) = empty(scheduler="chunked_prefill")
-    admit(replica, one)
-    assert not chunk(replica, one, 3)
-    assert list(table.growing()) == [one]
-    assert table.held_count == 1
-    assert chunk(replica, one, 1)
-    assert not list(table.growing())
-    assert table.held_count == 0
+def test_a_prefill_in_chunks_is_held_until_it_is_complete_and_may_have_to_start_again() -> None:
+    replica, table, (one, two, _) = empty(scheduler="chunked_prefill")
+    part = replica.part(ChunkedPrefill)
+    assert part is not None
+    for request in (one, two):
+        admit(replica, request)
+        assert request not in part.on_prefilled((request,), (3,))
+    assert (list(table.growing()), table.held_count) == ([one, two], 2)
+    assert one in part.on_prefilled((one,), (1,))
+    assert (list(table.growing()), table.held_count) == ([two], 1)
+    held = used(table)
+    assert not table.requeue(two, NOW_S)
+    assert (two.chunked_tokens, two.prefill_tokens, used(table)) == (0, 4, held // 2)
 
 
 def test_a_paused_request_keeps_its_memory_and_tokens_and_joins_again() -> None:
@@ -124,14 +121,6 @@ def test_a_preempted_request_gives_everything_back_and_waits(preemption: str) ->
     assert (used(table), len(table.batch), one.preemptions, one.generated_tokens) == (0, 0, 1, 3)
     # The KV of its last token does not exist before its next step.
     assert one.host_tokens == (4 + 3 - 1 if preemption == "swap" else 0)
-
-
-def test_a_prefill_that_was_not_complete_starts_again() -> None:
-    replica, table, (one, *_) = empty(scheduler="chunked_prefill")
-    admit(replica, one)
-    chunk(replica, one, 3)
-    assert not table.requeue(one, NOW_S)
-    assert (one.chunked_tokens, one.prefill_tokens, used(table)) == (0, 4, 0)
 
 
 def test_the_requests_that_the_last_step_finishes_leave_with_their_memory() -> None:
