@@ -42,10 +42,6 @@ def test_an_event_on_a_boundary_belongs_to_it(
     assert window.end_s(window.first_boundary(window.end_s(steps))) == window.end_s(steps)
 
 
-def test_an_event_before_the_start_waits_for_the_first_step() -> None:
-    assert DecodeWindow(5.0, 1.0, 0.0).first_boundary(2.0) == 1
-
-
 def test_steps_may_take_no_time() -> None:
     window = DecodeWindow(5.0, 0.0, 0.0)
     assert window.end_s(100) == 5.0

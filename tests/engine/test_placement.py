@@ -56,7 +56,7 @@ def one(arrival_s: float, adapter: int, prompt: int = 1) -> Row:
         ((one(0.5, 0), one(0.5, 1), one(1.5, 0), one(2.5, 1)), [0, 1, 1, 1]),
         ((one(1.0, 0), one(1.0 + 2**-20, 0)), [0, 1]),
     ],
-    ids=["", "at the same moment arrivals are first, as always"],
+    ids=["one a second", "at the same moment arrivals are first, as always"],
 )
 def test_requests_go_where_the_plan_of_their_moment_says(rows: tuple[Row, ...], replicas: list[int]) -> None:
     simulation, _ = ran(*rows, plans=(EACH, SWAPPED, EACH))

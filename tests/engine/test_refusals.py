@@ -12,6 +12,7 @@ from simlora.engine.clients import Clients
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure
 from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import ClusterConfig
 from simlora.policies.routing.scored import Scored
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
@@ -137,6 +138,7 @@ COPIES = "replica.full_copies is true, which needs replica.adapter_memory=unifie
         ),
         (Clients, {"think_s": 1.0}, "clients.think_s is between the requests of a closed loop"),
         (Scored, {"status_every_s": 0}, "router.status_every_s is 0, must be"),
+        (ClusterConfig, {"replicas": 1, "status_every_s": -1}, "cluster.status_every_s is -1, must be"),
         (
             ReplicaConfig,
             {"max_loras": 2, "max_cpu_loras": 1},
