@@ -9,7 +9,7 @@ import pytest
 
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.timeline import REGION
-from tests.engine.by_hand import BOTH, FLUSH_S, prefill_s, step_s
+from tests.engine.by_hand import FLUSH_S, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -19,17 +19,14 @@ CASE = Case(
 TWO = (Row(0.0, 0, 4, 9, 9), Row(2**-10, 1, 4, 9, 9))
 
 
-def run(slots: int, *rows: Row, fast_forward: bool = True, **changes: object) -> Recorder:
-    return CASE.but(rows=rows, adapter_region_tokens=slots, **changes).run(fast_forward=fast_forward)
+def run(slots: int, *rows: Row, **changes: object) -> Recorder:
+    return CASE.but(rows=rows, adapter_region_tokens=slots, **changes).run()
 
 
-@BOTH
 @pytest.mark.parametrize("slots, stall_s", [(14, FLUSH_S), (16, 0.0)])
-def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(
-    slots: int, stall_s: float, fast_forward: bool
-) -> None:
+def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(slots: int, stall_s: float) -> None:
     """The second adapter beside the first takes 14 slots, and a flush unless there are 16."""
-    second = run(slots, *TWO, fast_forward=fast_forward).requests().loc[1]
+    second = run(slots, *TWO).requests().loc[1]
     assert second.admitted_s == prefill_s(4) + stall_s
     assert second.first_token_s == prefill_s(4) + stall_s + prefill_s(4)
 

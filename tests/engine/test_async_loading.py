@@ -102,9 +102,7 @@ def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
 
 
 @pytest.mark.parametrize("loader, cold_s", [("asynchronous", load_s(1)), ("on_arrival", 0.0)])
-def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted(
-    loader: str, cold_s: float
-) -> None:
+def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted(loader: str, cold_s: float):
     """The second comes in the middle of the first one's prefill, and its load, which is no hit, is over before that."""
     assert 2**-10 + load_s(1) < prefill_s(40)
     rows = Row(0.0, None, 40, 2, 2), Row(2**-10, 0, 4, 1, 1), Row(4.0, 0, 4, 1, 1)

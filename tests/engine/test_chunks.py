@@ -13,7 +13,7 @@ from simlora.metrics.tracing import Ran
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.views import ReplicaView
-from tests.engine.by_hand import BOTH, READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row, family
 from tests.examples import share
 
@@ -21,8 +21,8 @@ CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cache
 FIRST = Row(0.0, None, 4, 4, 4)
 
 
-def table(*rows: Row, fast_forward: bool = True, **changes: object) -> pd.DataFrame:
-    return CASE.but(rows=rows, **changes).table(fast_forward=fast_forward)
+def table(*rows: Row, **changes: object) -> pd.DataFrame:
+    return CASE.but(rows=rows, **changes).table()
 
 
 def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next() -> None:
@@ -41,15 +41,12 @@ def test_chunks_pay_for_the_same_attention_as_a_whole_prompt_and_for_the_weights
     assert chunked.latency_s[0] == pytest.approx(whole.latency_s[0] + twice_s, abs=1e-12)
 
 
-@BOTH
 @pytest.mark.parametrize("loader, waits_s", [("cached", 0.0), ("blocking", load_s(1))])
-def test_the_running_batch_takes_its_step_in_the_same_pass(
-    fast_forward: bool, loader: str, waits_s: float
-) -> None:
+def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s: float):
     """The second comes during the prefill of the first: a chunk of 7 beside a step of the first, once its weights are
     there.
     """
-    found = table(FIRST, Row(2**-10, 0, 7, 2, 2), fast_forward=fast_forward, loader=loader)
+    found = table(FIRST, Row(2**-10, 0, 7, 2, 2), loader=loader)
     mixed_s = prefill_s(4) + waits_s + prefill_s(7) + step_s(5) - READ_TWICE_S
     assert (found.admitted_s[1], found.cold_start_s[1]) == (prefill_s(4) + waits_s, waits_s)
     assert found.first_token_s[1] == mixed_s
@@ -67,20 +64,10 @@ def test_a_running_request_takes_one_token_of_the_budget() -> None:
     assert simulation.fleet.replicas[0].view.iterations == 4
 
 
-def test_a_batch_as_large_as_the_budget_leaves_nothing_for_prefills() -> None:
-    """Sixteen that said their first token together decode; the seventeenth waits until they are done."""
-    found = table(*(Row(0.0, None, 1, 4, 4) for _ in range(16)), Row(2**-10, None, 4, 1, 1))
-    assert found.finish_s.nunique() == 2
-    assert found.admitted_s[16] == found.finish_s[0]
-
-
-@BOTH
-def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped(
-    fast_forward: bool,
-) -> None:
+def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped():
     """First come, first served waits behind one adapter too many."""
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
-    found = table(*rows, max_loras=1, fast_forward=fast_forward)
+    found = table(*rows, max_loras=1)
     looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
     together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
     alone_s = prefill_s(4) + step_s(5)

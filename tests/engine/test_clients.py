@@ -50,9 +50,7 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
     retries=st.integers(0, 2),
 )
 @share(1 / 2)
-def test_what_was_sent_gives_the_same_run_again(
-    case: Case, outstanding: int, think_s: float, retries: int
-) -> None:
+def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, think_s: float, retries: int):
     """And clients without limits send the trace."""
     assert_same(played(case, MANY), case.simulation())
     played_again(played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries)), case)

@@ -57,9 +57,7 @@ def test_the_clock_refuses_to_go_back() -> None:
 
 @BOTH
 @pytest.mark.parametrize("late_s, steps", [(0.0, 6), (2**-30, 7)])
-def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(
-    fast_forward: bool, late_s: float, steps: int
-) -> None:
+def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool, late_s: float, steps: int):
     """All times are powers of two, so the arrival falls on the end of the sixth step exactly."""
     first, arrival_s = Row(0.0, None, 8, 20, 20), prefill_s(8) + steps_s(6, 9) + late_s
     case = Case(rows=(first, Row(arrival_s, None, 8, 1, 1)), max_wait_tokens=0)

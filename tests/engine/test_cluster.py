@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from simlora.engine.cluster.simulation import Simulation
-from simlora.policies.placement.base import Placed, Placement
 from tests.engine.cases import Case, Row
 
 FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
@@ -28,38 +27,10 @@ FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
         ({"reserve": "paged", "block_size": 20}, 57, FULL),
     ],
 )
-def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(
-    changes: dict, prompt: int, says: str
-) -> None:
+def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(changes: dict, prompt: int, says: str):
     row = Case(rows=(Row(3.0, 0, prompt, 20, 24),), capacity=100).but(**changes).table().loc[0]
     assert (row.status, row.reason) == ("rejected" if says else "finished", says)
     assert (row.finish_s == 3.0) == np.isnan(row.admitted_s) == bool(says)
-
-
-@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
-def test_a_request_that_could_run_alone_is_served_in_the_end_even_in_the_tightest_pool(reserve: str) -> None:
-    rows = tuple(Row(0.0, i % 3, 72 - 4 * (i % 2), 20, 20) for i in range(9))
-    table = Case(rows=rows, capacity=109, reserve=reserve, eviction="lru").table()
-    assert (table.status == "finished").all()
-
-
-class OneEach(Placement):
-    """Adapter i on replica i only."""
-
-    def place(self, adapters, view):
-        return Placed(serves={adapter.id: np.array([adapter.id]) for adapter in adapters})
-
-
-def test_requests_go_where_their_adapter_is_placed() -> None:
-    rows = tuple(Row(float(i), adapter, 5, 5, 5) for i, adapter in enumerate((2, 0, 1, 1, 2, None)))
-    table = Case(rows=rows, replicas=3).table(placement=OneEach())
-    assert table.replica.tolist()[:5] == [2, 0, 1, 1, 2]
-
-
-def test_replicas_do_not_share_adapters() -> None:
-    recorder = Case(rows=(Row(0.0, 0, 5, 5, 5),) * 2, replicas=2).run()
-    assert recorder.adapter_loads == 2
-    assert recorder.requests().cold_start_s.nunique() == 1
 
 
 def test_an_interrupt_leaves_the_finished_and_marks_the_rest_unfinished() -> None:

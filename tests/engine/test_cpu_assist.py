@@ -52,14 +52,6 @@ def test_it_decodes_once_its_weights_are_there() -> None:
     assert gaps.mean() == pytest.approx((found.finish_s - found.first_token_s) / 2, rel=1e-6)
 
 
-def test_others_go_on_decoding_meanwhile() -> None:
-    rows = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 12, 3, 3)
-    both, alone = (table(*some, max_wait_tokens=0).loc[0] for some in (rows, rows[:1]))
-    together_s = sum(step_s(0, context) - step_s(0) for context in (13, 14))  # its two steps
-    assert both.finish_s == pytest.approx(alone.finish_s + HELPED_S + together_s)
-    assert both.blocked_s == pytest.approx(HELPED_S - prefill_s(12))
-
-
 def test_without_cores_the_replica_waits_as_with_a_blocking_loader() -> None:
     rows = Row(0.0, None, 4, 30, 30), Row(2**-6, 0, 12, 3, 3)
     one, other = table(*rows, host_cores=1), table(*rows, loader="blocking")  # 12 tokens need two

@@ -60,9 +60,7 @@ def left(case: Case, gone: Sequence[tuple[int, float]]) -> DrivenSimulation:
     ],
     ids=["slora", "chunked", "asynchronous", "full"],
 )
-def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(
-    changes: dict[str, object],
-) -> None:
+def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(changes: dict[str, object]):
     case = CASE.but(rows=ROWS, **changes)
     ends_s = case.table()
     middle = (ends_s.first_token_s + ends_s.finish_s).to_numpy() / 2

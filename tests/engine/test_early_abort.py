@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from tests.engine.by_hand import BOTH, prefill_s, step_s
+from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row
 
 LONG = Row(0.0, None, 4, 60, 60)
@@ -15,12 +15,11 @@ ENDS_S = list(accumulate((step_s(context) for context in range(5, 5 + 59)), init
 """Ends of the prefill and of the steps of LONG alone."""
 
 
-@BOTH
 @pytest.mark.parametrize("comes_s", [2**-10, 2**-7, 0.1])
 def test_a_waiting_request_is_aborted_at_the_first_boundary_at_which_its_patience_is_over(
-    comes_s: float, fast_forward: bool
+    comes_s: float,
 ) -> None:
-    table = CASE.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).table(fast_forward=fast_forward)
+    table = CASE.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).table()
     assert table.status.tolist() == ["finished", "aborted"]
     assert table.reason[1] == "too old to meet its first-token target"
     assert table.finish_s[1] == min(end_s for end_s in ENDS_S if end_s >= comes_s + 0.625)
@@ -43,10 +42,7 @@ def test_a_replica_whose_requests_were_all_aborted_is_idle_until_the_next_arriva
     assert simulation.fleet.outstanding.tolist() == [0]
 
 
-@BOTH
-def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_no_request_ever_waited(
-    fast_forward: bool,
-) -> None:
+def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_no_request_ever_waited():
     """Three arrivals make both averages 2, and looks at the empty queue the first one 0.
 
     After 14 steps the blocks of the three outgrow the pool and the two admitted last, which are the older ones,
@@ -54,6 +50,6 @@ def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_no_request_ever
     """
     paged = {"capacity": 48, "reserve": "paged", "block_size": 16, "watermark": 0.0}
     case = CASE.but(rows=(Row(0.0, None, 1, 17, 17),) * 3, max_num_seqs=1000, max_wait_tokens=2, **paged)
-    table = case.table(fast_forward=fast_forward)
+    table = case.table()
     assert table.preemptions.tolist() == [1, 1, 0]
     assert table.finish_s[2] < table.finish_s[0] < table.finish_s[1]

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 from simlora.engine.parts.gpu_sharing import SharedGpu
-from simlora.policies.placement.dedicated import Dedicated
-from tests.engine.by_hand import BOTH, host_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import host_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 
 P = prefill_s(4)
@@ -94,40 +93,30 @@ def test_asking_for_a_price_launches_nothing() -> None:
 TWO = Case(rows=(), replicas=2, engines_per_gpu=2, max_wait_tokens=0)
 
 
-def ran(*rows: tuple[float, int, int], fast_forward: bool = True, **changes: object) -> pd.DataFrame:
+def ran(*rows: tuple[float, int, int], **changes: object) -> pd.DataFrame:
     """Serve requests of the base model: arrival, prompt, output."""
     of = TWO.but(
         rows=tuple(Row(at_s, None, prompt, output, output) for at_s, prompt, output in rows), **changes
     )
-    return of.table(fast_forward=fast_forward)
+    return of.table()
 
 
-def test_an_engine_whose_neighbours_are_idle_runs_as_on_a_gpu_of_its_own() -> None:
-    table = ran((0.0, 4, 4), (1.0, 4, 4))
-    assert table.replica.tolist() == [0, 1]
-    assert table.latency_s.tolist() == [P + steps_s(3, 5)] * 2
-
-
-@BOTH
-def test_together_both_take_the_sum_of_their_parts_and_then_each_its_own_time_again(
-    fast_forward: bool,
-) -> None:
+def test_together_both_take_the_sum_of_their_parts_and_then_each_its_own_time_again():
     """The second comes while the first makes its first step, and has its only token after one prefill."""
     comes_s = P + TICK_S
-    table = ran((0.0, 4, 4), (comes_s, 4, 1), fast_forward=fast_forward)
+    table = ran((0.0, 4, 4), (comes_s, 4, 1))
     assert table.finish_s[1] == comes_s + (P - H) + (step_s(5) - H)
     crowded_s = (step_s(6) - H) + (P - H)
     assert comes_s < table.finish_s[1] < P + step_s(5) + crowded_s
     assert table.finish_s[0] == P + step_s(5) + crowded_s + step_s(7)
 
 
-@BOTH
-def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to(fast_forward: bool) -> None:
+def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to() -> None:
     """Both start at once, the lower number first: it does not know of the other's prefill before its first step.
 
     During that step the other goes over to decode, and during the next one it is done.
     """
-    table = ran((0.0, 4, 4), (0.0, 4, 2), fast_forward=fast_forward)
+    table = ran((0.0, 4, 4), (0.0, 4, 2))
     second_s = 2 * (P - H)
     assert table.first_token_s.tolist() == [P, second_s]
     done_s = second_s + 2 * (step_s(5) - H)
@@ -151,11 +140,3 @@ def test_engines_on_different_gpus_do_not_meet_and_the_last_gpu_may_have_fewer()
     assert table.latency_s[0] == table.latency_s[2] > alone_s
     assert table.latency_s[1] == table.latency_s[3]
     assert ran(*((0.0, 4, 4),) * 3, replicas=3).latency_s[2] == alone_s
-
-
-def test_dedicated_engines_serve_their_own_adapter() -> None:
-    rows = tuple(Row(float(i), adapter, 4, 2, 2) for i, adapter in enumerate((2, 0, 1, 1, 2)))
-    of = TWO.but(rows=rows, replicas=3, engines_per_gpu=3, kernel="merged", loader="cached")
-    table = of.table(placement=Dedicated())
-    assert table.replica.tolist() == [2, 0, 1, 1, 2]
-    assert table.latency_s.tolist() == pytest.approx([P + step_s(5)] * 5)

@@ -132,9 +132,7 @@ def test_policies_and_facts_have_the_limits_of_each() -> None:
         ((short(0.0, 2), short(0.0, HIGH)), {"ranks": (1, 8, 9)}, "no replica is left that holds rank 9"),
     ],
 )
-def test_why_a_rank_cannot_be_served_is_said(
-    rows: tuple[Row, ...], changes: dict[str, object], reason: str
-) -> None:
+def test_why_a_rank_cannot_be_served_is_said(rows: tuple[Row, ...], changes: dict[str, object], reason: str):
     table = slots(*rows, **changes).table()
     assert table.status.tolist() == ["rejected", "finished"]
     assert table.reason[0] == reason
@@ -181,9 +179,7 @@ def test_a_request_that_moves_takes_the_slots_of_its_new_replica() -> None:
 
 
 @pytest.mark.parametrize("back_s, status", [(2.0, "finished"), (None, "rejected")])
-def test_a_rank_waits_for_the_host_that_holds_it_if_that_comes_back(
-    back_s: float | None, status: str
-) -> None:
+def test_a_rank_waits_for_the_host_that_holds_it_if_that_comes_back(back_s: float | None, status: str):
     table = slots(long(HIGH), short(1.0, HIGH), short(1.0, LOW), failures=((1, 0.5, back_s),)).table()
     assert table.status.tolist() == [status, status, "finished"]
     if back_s is None:

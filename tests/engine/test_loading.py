@@ -8,17 +8,6 @@ from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case, Row
 
 
-@pytest.mark.parametrize("loader, loads, hits", [("blocking", 2, 1), ("cached", 0, 3)])
-def test_requests_for_one_adapter_share_its_load_and_the_second_is_a_hit(
-    loader: str, loads: int, hits: int
-) -> None:
-    """Two of one adapter and one of another, all at once; the cached oracle never loads and never misses."""
-    recorder = Case(rows=tuple(Row(0.0, adapter, 4, 3, 3) for adapter in (0, 0, 1)), loader=loader).run()
-    assert recorder.adapter_loads == loads
-    assert (recorder.adapter_hits, recorder.adapter_misses) == (hits, 3 - hits)
-    assert (recorder.requests().cold_start_s == 0.0).all() == (loads == 0)
-
-
 def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
     """Sixty requests of twenty adapters in a pool that holds a few of them."""
     rows = tuple(Row(0.01 * i, i % 20, 6, 12, 12) for i in range(60))

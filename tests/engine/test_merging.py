@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.metrics.recorder import Recorder
-from tests.engine.by_hand import BOTH, load_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 
 P = prefill_s(4)
@@ -16,17 +16,14 @@ CASE = Case(rows=(), scheduler="merged_per_batch", loader="cached", max_wait_tok
 """Adapters 0, 1 and 2 have ranks 1, 2 and 4. The kernel is mbgmv: merged, it has no work."""
 
 
-def run(*rows: Row, fast_forward: bool = True, **changes: object) -> Recorder:
-    return CASE.but(rows=rows, **changes).run(fast_forward=fast_forward)
+def run(*rows: Row, **changes: object) -> Recorder:
+    return CASE.but(rows=rows, **changes).run()
 
 
-@BOTH
-def test_the_first_batch_waits_for_one_merge_and_the_next_also_takes_the_old_one_out(
-    fast_forward: bool,
-) -> None:
+def test_the_first_batch_waits_for_one_merge_and_the_next_also_takes_the_old_one_out():
     """Before requests of the base model it is only taken out; for more of them there is nothing to do."""
     rows = (Row(0.0, 0, 4, 2, 2), Row(0.0, 1, 4, 2, 2), Row(0.0, None, 4, 1, 1), Row(1.0, None, 4, 1, 1))
-    recorder = run(*rows, fast_forward=fast_forward)
+    recorder = run(*rows)
     table = recorder.requests()
     first_s = merge_s(1) + P + step_s(5)
     second_s = first_s + merge_s(1) + merge_s(2) + P + step_s(5)
@@ -44,10 +41,9 @@ def test_a_merged_adapter_costs_no_lora_work_and_an_unmerged_one_would() -> None
     assert run(row, scheduler="fcfs").requests().latency_s[0] > P + steps_s(3, 5)
 
 
-@BOTH
-def test_a_request_that_comes_while_the_batch_runs_joins_it_without_a_switch(fast_forward: bool) -> None:
+def test_a_request_that_comes_while_the_batch_runs_joins_it_without_a_switch() -> None:
     comes_s = merge_s(1) + P + 2**-10
-    recorder = run(Row(0.0, 0, 4, 3, 3), Row(comes_s, 0, 4, 1, 1), fast_forward=fast_forward)
+    recorder = run(Row(0.0, 0, 4, 3, 3), Row(comes_s, 0, 4, 1, 1))
     table = recorder.requests()
     joins_s = merge_s(1) + P + step_s(5)
     assert table.admitted_s[1] == joins_s

@@ -226,9 +226,7 @@ def test_a_copy_is_there_for_requests_to_come(fast_forward: bool) -> None:
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
 @pytest.mark.parametrize("scheduler", ["fcfs", "chunked_prefill"])
-def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(
-    scheduler: str, reserve: str
-) -> None:
+def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(scheduler: str, reserve: str):
     """The third is refused for its memory; the second, which came before it, is there before it could fit."""
     rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
     case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_num_seqs=1000)

@@ -6,7 +6,7 @@ import pytest
 
 from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import BOTH, chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 from tests.engine.moving import Planned, ToTheFirst
 
@@ -56,13 +56,10 @@ def test_kv_of_the_paused_stays_until_others_need_its_place(capacity: int, preem
     assert (table.status == "finished").all()
 
 
-@BOTH
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(
-    preemption: str, fast_forward: bool
-) -> None:
+def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preemption: str) -> None:
     """It has 4 + 2 tokens: all but the last one's KV on the host, or nothing."""
-    table = TIGHT.but(preemption=preemption).table(fast_forward=fast_forward)
+    table = TIGHT.but(preemption=preemption).table()
     kv_s = COEFFICIENTS["adapter_load.latency_s"] + 5 * 16 / COEFFICIENTS["adapter_load.bytes_per_s"]
     out_s, again_s = (0.0, prefill_s(6)) if preemption == "recompute" else (kv_s, kv_s + chunks_s((5, 1)))
     second_s = SECOND_S + out_s
@@ -88,7 +85,7 @@ def test_the_clock_may_stop_while_a_request_is_paused() -> None:
     assert (table.first_token_s[2], table.replica[2]) == (TOGETHER_S, 0)
 
 
-def moved(case: Case, period_s: float, fast_forward: bool = True):
+def moved(case: Case, period_s: float):
     """Run a case in which the third request moves to replica 1; return the recorder and its context then."""
     contexts: list[int] = []
 
@@ -97,16 +94,13 @@ def moved(case: Case, period_s: float, fast_forward: bool = True):
         contexts.extend(view.context_tokens(request, 0) for request in found)
         return Plan(tuple(Move(request, 0, 1) for request in found), "it is the third")
 
-    recorder = case.but(replicas=2).run(
-        fast_forward=fast_forward, migration=Planned(asked, period_s), router=ToTheFirst()
-    )
+    recorder = case.but(replicas=2).run(migration=Planned(asked, period_s), router=ToTheFirst())
     return recorder, contexts[-1]
 
 
-@BOTH
-def test_a_paused_request_can_move_and_loses_nothing(fast_forward: bool) -> None:
+def test_a_paused_request_can_move_and_loses_nothing() -> None:
     """It leaves when the prefill under way is over, and is prefilled with what it had said."""
-    recorder, context = moved(CASE, FIRST_S + 2**-8, fast_forward)
+    recorder, context = moved(CASE, FIRST_S + 2**-8)
     table = recorder.requests()
     assert context == 6
     assert table.migrations.tolist() == table.replica.tolist() == [0, 0, 1]

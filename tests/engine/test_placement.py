@@ -13,7 +13,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.journal import Replanned
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import load_s, prefill_s
+from tests.engine.by_hand import load_s
 from tests.engine.cases import Case, Row
 
 NETWORK_S = 2**-9 + 64 / 1024
@@ -70,26 +70,6 @@ def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended() -> None:
     finish_s = simulation.recorder.requests().finish_s
     assert finish_s[0] < 1.0 < finish_s[1] < 2.0
     assert policy.shown == [(0.0, [0, 0]), (1.0, [10, 5]), (2.0, [10, 65]), (3.0, [10, 67])]
-
-
-def test_an_adapter_of_another_host_comes_over_its_pcie_and_the_network() -> None:
-    """The second time it lies in the own host's memory, and takes a load; the old host has given it up."""
-    simulation, _ = ran(one(1.5, 0, 3), one(9.0, 0, 3), plans=(EACH, SWAPPED), eviction="on_demand")
-    table = simulation.recorder.requests()
-    assert table.cold_start_s.tolist() == pytest.approx([load_s(1) + NETWORK_S, load_s(1)])
-    assert table.ttft_s[0] == pytest.approx(load_s(1) + NETWORK_S + prefill_s(3))
-    assert (simulation.recorder.remote_loads, simulation.recorder.adapter_loads) == (1, 2)
-    assert simulation.store is not None
-    assert [sorted(hosts) for hosts in simulation.store.holders] == [[1], [1]]
-    assert simulation.store.most_held == [1, 2]
-
-
-def test_a_copy_for_another_host_and_the_holder_s_own_load_share_its_link() -> None:
-    """The holder's is first, as its number is lower."""
-    simulation, _ = ran(one(1.5, 0, 3), one(1.5, 1, 3), plans=({0: (0,), 1: (0, 1)}, SWAPPED))
-    table = simulation.recorder.requests()
-    assert table.replica.tolist() == [1, 0]
-    assert table.cold_start_s.tolist() == pytest.approx([2 * load_s(1) + NETWORK_S, load_s(1)])
 
 
 def test_where_every_host_holds_all_nothing_is_fetched() -> None:

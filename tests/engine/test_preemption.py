@@ -6,7 +6,7 @@ the other is done, and has its last token one decode step later.
 
 import pytest
 
-from tests.engine.by_hand import BOTH, chunks_s, prefill_s, step_s
+from tests.engine.by_hand import chunks_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -17,16 +17,15 @@ SWAP_S = C["adapter_load.latency_s"] + 7 * 16 / C["adapter_load.bytes_per_s"]
 """To copy the KV of seven tokens, all but the last one's."""
 
 
-@BOTH
 @pytest.mark.parametrize(
     "preemption, out_s, again_s",
     [("recompute", 0.0, prefill_s(8)), ("swap", SWAP_S, SWAP_S + chunks_s((7, 1)))],
 )
 def test_prompt_and_what_was_said_are_prefilled_again_or_copied_out_and_in_again(
-    preemption: str, out_s: float, again_s: float, fast_forward: bool
+    preemption: str, out_s: float, again_s: float
 ) -> None:
     """The batch waits until the slots are free."""
-    table = PAIR.but(preemption=preemption).table(fast_forward=fast_forward)
+    table = PAIR.but(preemption=preemption).table()
     older_s = FULL_S + out_s + step_s(8) + step_s(9)
     assert table.preemptions.tolist() == [0, 1], "the second was admitted last"
     assert table.finish_s.tolist() == [older_s, older_s + again_s + step_s(9)]
@@ -34,13 +33,10 @@ def test_prompt_and_what_was_said_are_prefilled_again_or_copied_out_and_in_again
     assert table.admitted_s.tolist() == [0.0, 0.0]
 
 
-@BOTH
-def test_a_prefill_too_waits_until_swapped_kv_has_left(fast_forward: bool) -> None:
+def test_a_prefill_too_waits_until_swapped_kv_has_left() -> None:
     """LCFS: a request that arrives during the third step, and fits, starts right after the preemption."""
     newest = Row(FULL_S - 2**-10, None, 1, 1, 1)
-    table = PAIR.but(rows=(ONE, ONE, newest), preemption="swap", scheduler="lcfs").table(
-        fast_forward=fast_forward
-    )
+    table = PAIR.but(rows=(ONE, ONE, newest), preemption="swap", scheduler="lcfs").table()
     assert table.preemptions.tolist() == [1, 0, 0], "of a prefill, the later arrival comes first"
     assert table.admitted_s[2] == FULL_S + SWAP_S
 

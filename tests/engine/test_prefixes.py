@@ -84,12 +84,6 @@ def test_chunks_of_what_is_not_cached_attend_to_what_is() -> None:
     assert cut.ttft_s[1] == pytest.approx(whole.ttft_s[1] + twice_s), "41 tokens in chunks of 16"
 
 
-def test_turns_of_a_session_find_prompt_and_output_of_those_before() -> None:
-    """Of 12 tokens the last one's KV was never computed: two blocks of four. Of 24 likewise: five."""
-    rows = (Row(0.0, 0, 6, 6, 6), Row(4.0, 0, 21, 3, 3), Row(8.0, 0, 30, 4, 4))
-    assert alike(*rows, sessions=("s", "s", "s")).table().cached_tokens.tolist() == [0, 8, 20]
-
-
 SLOTS = {"adapter_memory": "slots", "max_loras": 2, "adapter_region_tokens": 32, "eviction": "lru"}
 
 
@@ -108,9 +102,7 @@ SLOTS = {"adapter_memory": "slots", "max_loras": 2, "adapter_region_tokens": 32,
         "an adapter in a slot of its own: none",
     ],
 )
-def test_cached_kv_goes_when_its_slots_are_needed(
-    middle: Row, changes: dict[str, object], found: int
-) -> None:
+def test_cached_kv_goes_when_its_slots_are_needed(middle: Row, changes: dict[str, object], found: int):
     """Eight tokens are cached, and a prompt of 15 and two tokens more need 17."""
     rows = (Row(0.0, None, 9, 2, 2), middle, Row(8.0, None, 9, 2, 2))
     assert alike(*rows, hashes=((1, 4), (), (1, 4)), **changes).table().cached_tokens.tolist() == [
@@ -118,14 +110,6 @@ def test_cached_kv_goes_when_its_slots_are_needed(
         0,
         found,
     ]
-
-
-def test_what_two_running_requests_share_takes_its_slots_once() -> None:
-    """A prompt of 33 and 8 more each: two of them need 57 slots with a common prefix, and 82 without."""
-    of = alike(Row(0.0, None, 33, 8, 8), Row(0.1, None, 33, 8, 8), hashes=(EIGHT,) * 2, capacity=60)
-    together, apart = of.table(), of.but(prefix_caching=False).table()
-    assert together.admitted_s[1] < together.finish_s[0]
-    assert apart.admitted_s[1] == apart.finish_s[0]
 
 
 @pytest.mark.parametrize("capacity, together", [(39, False), (40, True)])

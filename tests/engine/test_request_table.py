@@ -123,18 +123,6 @@ def test_a_preempted_request_gives_everything_back_and_waits(preemption: str) ->
     assert one.host_tokens == (4 + 3 - 1 if preemption == "swap" else 0)
 
 
-def test_the_requests_that_the_last_step_finishes_leave_with_their_memory() -> None:
-    replica, table, (one, two, _) = empty()
-    decode(replica, one)
-    table.batch.step += 1
-    decode(replica, two)
-    held = used(table)
-    table.batch.step += 4
-    table.finish_batch(NOW_S)
-    assert list(table.batch) == table.requests() == [two]
-    assert used(table) < held + 4
-
-
 def test_a_request_that_leaves_for_another_replica_takes_the_time_of_its_last_token_along() -> None:
     replica, table, (one, two, _) = empty()
     decode(replica, one)

@@ -6,7 +6,7 @@ import pytest
 
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.eviction.lru_in_turn import turn
-from tests.engine.by_hand import BOTH, load_s, prefill_s
+from tests.engine.by_hand import load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -86,17 +86,16 @@ LATER = Row(2**-10, 1, 4, 1, 1)
 TAKEN = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(0.0, 2, 4, 5, 5), LATER))
 
 
-@BOTH
 @pytest.mark.parametrize(
     "eviction, waits_s, loads",
     [("lru_in_turn", load_s(2) + load_s(1), (1, 4)), ("lru", load_s(2), (0, 3))],
 )
 def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(
-    fast_forward: bool, eviction: str, waits_s: float, loads: tuple[int, int]
+    eviction: str, waits_s: float, loads: tuple[int, int]
 ) -> None:
     """Turns are 1, 0, 2: adapter 1 finds both slots taken, 2's not free yet. It takes 0's, and 0 then takes 2's."""
     assert sorted(range(3), key=turn) == [1, 0, 2]
-    recorder = TAKEN.but(eviction=eviction).run(fast_forward=fast_forward)
+    recorder = TAKEN.but(eviction=eviction).run()
     table = recorder.requests()
     assert table.admitted_s[2] - table.finish_s[1] == pytest.approx(waits_s, abs=1e-12)
     assert (recorder.reloads, recorder.adapter_loads) == loads
@@ -114,22 +113,15 @@ def test_weights_that_are_always_there_are_not_loaded_again() -> None:
     assert (recorder.reloads, recorder.adapter_loads) == (0, 0)
 
 
-@BOTH
-def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped(fast_forward: bool) -> None:
+def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped() -> None:
     """A prefill and four steps go by until the second is done; the third is looked at in each of them."""
     look_s = 2**-7
     case = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.0)))
     free, looking = (
-        case.but(coefficients=C | {"scheduler.per_passed_request_s": each_s}).table(fast_forward=fast_forward)
+        case.but(coefficients=C | {"scheduler.per_passed_request_s": each_s}).table()
         for each_s in (0.0, look_s)
     )
     assert (looking.finish_s - free.finish_s).tolist() == pytest.approx([5 * look_s] * 3, abs=1e-12)
-
-
-def test_a_request_without_a_slot_is_skipped_until_one_is_free() -> None:
-    rows = (Row(0.0, 0, 4, 40, 40), Row(0.0, 1, 4, 20, 20), Row(2**-10, 2, 4, 1, 1), Row(2**-9, 0, 4, 1, 1))
-    table = CASE.but(rows=rows).table()
-    assert table.admitted_s[3] < table.finish_s[1] <= table.admitted_s[2] < table.finish_s[0]
 
 
 def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> None:
@@ -143,15 +135,6 @@ def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> 
     never = CASE.but(rows=(Row(0.0, 2, 4, 1, 1), Row(0.0, 0, 4, 1, 1)), **PARTITION).table()
     assert never.status.tolist() == ["rejected", "finished"]
     assert never.reason[0] == "its adapter does not fit replica.adapter_region_tokens 8"
-
-
-def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() -> None:
-    """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
-    rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))
-    blocking = CASE.but(rows=rows, max_num_seqs=1)
-    ahead = blocking.but(loader="prefetching").run()
-    assert blocking.table().cold_start_s[2] == load_s(4)
-    assert (ahead.requests().cold_start_s[2], ahead.adapter_loads) == (0.0, 3)
 
 
 # A clock that stops -------------------------------------------------------------------------

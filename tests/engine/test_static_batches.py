@@ -8,29 +8,25 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from tests.engine.by_hand import BOTH, load_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 
 CASE = Case(rows=(), scheduler="static_batch", reserve="padded", kernel="merged", loader="cached")
 
 
-def table(*rows: Row, fast_forward: bool = True, **changes: object) -> pd.DataFrame:
-    return CASE.but(rows=rows, **changes).table(fast_forward=fast_forward)
+def table(*rows: Row, **changes: object) -> pd.DataFrame:
+    return CASE.but(rows=rows, **changes).table()
 
 
-@BOTH
-def test_prompts_are_padded_to_the_longest_in_prefill_and_in_every_step(fast_forward: bool) -> None:
-    found = table(Row(0.0, 0, 4, 3, 3), Row(0.0, 0, 10, 2, 2), fast_forward=fast_forward)
+def test_prompts_are_padded_to_the_longest_in_prefill_and_in_every_step() -> None:
+    found = table(Row(0.0, 0, 4, 3, 3), Row(0.0, 0, 10, 2, 2))
     assert found.first_token_s.tolist() == [prefill_s(10, 10)] * 2
     both_s = prefill_s(10, 10) + step_s(11, 11)
     assert found.finish_s.tolist() == [both_s + step_s(12), both_s], "one that is done takes its row along"
 
 
-@BOTH
-def test_no_request_joins_a_batch_and_the_next_starts_when_its_last_request_is_done(
-    fast_forward: bool,
-) -> None:
-    found = table(Row(0.0, 0, 4, 9, 9), Row(2**-10, 0, 4, 1, 1), fast_forward=fast_forward)
+def test_no_request_joins_a_batch_and_the_next_starts_when_its_last_request_is_done():
+    found = table(Row(0.0, 0, 4, 9, 9), Row(2**-10, 0, 4, 1, 1))
     assert found.finish_s[0] == prefill_s(4) + steps_s(8, 5) == found.admitted_s[1]
     assert found.finish_s[1] == found.finish_s[0] + prefill_s(4)
 

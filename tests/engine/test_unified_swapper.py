@@ -23,7 +23,7 @@ from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.swapper import Swapper
-from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -68,31 +68,20 @@ class Ran:
         self.simulation = Simulation(replace(scenario, replica=replace(scenario.replica, **replica)))  # type: ignore[arg-type]
         self.recorder = self.simulation.run()
         self.table = self.recorder.requests()
-        self._replica = self.simulation.fleet.replicas[0]
-        self.link, self.cache = self._replica.host_link, self._replica.kv.adapters
-        tree = self._replica.kv.tree
-        assert tree is not None
-        self.tree = tree
-
-    @property
-    def swapper(self) -> UnifiedSwapper:
-        found = self._replica.part(UnifiedSwapper)
-        assert found is not None
-        return found
-
-    @property
-    def kv_cold_start_s(self) -> list[float]:
-        return self.table.kv_cold_start_s.tolist()
-
-    @property
-    def ready_s(self) -> list[float]:
-        """When each adapter was there; all are resident."""
-        return [self.cache.ready_s[adapter.id] for adapter in self.simulation.adapters]
+        self.kv_cold_start_s = self.table.kv_cold_start_s.tolist()
+        first = self.simulation.fleet.replicas[0]
+        self.link, self.cache, self.tree = first.host_link, first.kv.adapters, first.kv.tree
+        self.swapper = first.part(UnifiedSwapper)
 
     @property
     def resident(self) -> list[int]:
         """Ids of the adapters in HBM."""
         return [adapter.id for adapter in self.simulation.adapters if adapter in self.cache]
+
+    @property
+    def ready_s(self) -> list[float]:
+        """When each adapter was there; all are resident."""
+        return [self.cache.ready_s[adapter.id] for adapter in self.simulation.adapters]
 
     @property
     def kv(self) -> tuple[int, int]:
@@ -135,40 +124,6 @@ def test_a_session_answers_whatever_has_become_of_its_kv(eviction: str, found: d
         table = of.but(host_kv_tokens=host_tokens).table()
         assert table.status.tolist() == ["finished"] * 3
         assert table.cached_tokens[2] == tokens, f"a host of {host_tokens}"
-
-
-LONG, COMES = Row(8.0, None, 1, 20, 20), Row(8.01, None, 33, 2, 2)
-BESIDE = case(
-    Row(0.0, None, 33, 1, 1),
-    Row(4.0, None, 57, 2, 2),
-    LONG,
-    COMES,
-    hashes=(EIGHT, (), (), EIGHT),
-    capacity=60,
-)
-"""The first one's 32 tokens go for the second; the fourth begins with them, while the third decodes."""
-ASKED_S = 8.0 + prefill_s(1)
-
-
-@pytest.mark.parametrize("loader, steps", [("blocking", 0), ("asynchronous", 3)])
-def test_kv_is_waited_for_as_weights_are_while_the_batch_stands_still_or_goes_on(loader: str, steps: int):
-    """Beside the batch the copy takes two steps and a part of a third."""
-    table = BESIDE.but(loader=loader).table()
-    begins_s = ASKED_S + (steps_s(steps, 2) or alone_s(32))
-    assert begins_s - step_s(4) < ASKED_S + alone_s(32) <= begins_s
-    assert table.kv_cold_start_s[3] == pytest.approx(alone_s(32))
-    assert table.admitted_s[3] == pytest.approx(begins_s)
-    assert table.first_token_s[3] == pytest.approx(begins_s + chunks_s((32, 1)))
-    finish_s = begins_s + chunks_s((32, 1)) + step_s(2 + steps, 34) + steps_s(18 - steps, 3 + steps)
-    assert table.finish_s[2] == pytest.approx(finish_s)
-
-
-def test_a_request_that_shares_kv_on_its_way_waits_for_the_rest_of_the_copy() -> None:
-    """It comes a boundary later."""
-    rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 87, 2, 2), LONG, COMES, COMES._replace(arrival_s=8.02))
-    ran = Ran(case(*rows, sessions=("s", None, None, "s", "s"), capacity=90, loader="asynchronous"))
-    assert ran.kv_cold_start_s[3:] == pytest.approx([alone_s(32), alone_s(32) - step_s(2)])
-    assert ran.table.admitted_s[4] == ran.table.admitted_s[3]
 
 
 # Two things on one link ---------------------------------------------------------------------
@@ -221,27 +176,13 @@ def test_two_copies_the_same_way_wait_for_each_other_and_pay_the_latency_once(lo
 
 
 @pytest.mark.parametrize("capacity, leaves", [(20, 8), (24, 4), (25, 0)])
-def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(
-    capacity: int, leaves: int
-) -> None:
+def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity: int, leaves: int):
     """Of 17 slots for the second, three, one or none are the first one's."""
     ran = Ran(TWICE.but(capacity=capacity))
     waits_s = alone_s(leaves) if leaves else 0.0
     assert ran.link.kv_tokens_out == leaves
     assert ran.table.ttft_s[1] == pytest.approx(waits_s + prefill_s(15))
     assert ran.kv_cold_start_s[1] == pytest.approx(waits_s)
-
-
-@pytest.mark.parametrize("loader", ["blocking", "asynchronous"])
-def test_a_step_that_writes_to_such_slots_waits_too(loader: str) -> None:
-    """24 of 40 slots are left. A context of 9 + 16 needs 28, one of 9 + 20 needs 32: each time a block has to go."""
-    rows = (Row(0.0, None, 17, 1, 1), Row(4.0, None, 9, 24, 24))
-    grows = case(*rows, hashes=((1, 2, 3, 4), ()), capacity=40, reserve="paged", watermark=0.0, loader=loader)
-    ran = Ran(grows)
-    unhindered_s = 4.0 + prefill_s(9) + steps_s(23, 10)
-    assert ran.link.kv_tokens_out == 8
-    assert ran.table.finish_s[1] == pytest.approx(unhindered_s + 2 * alone_s(4))
-    assert grows.but(host_kv_tokens=0).table().finish_s[1] == pytest.approx(unhindered_s)
 
 
 def test_a_request_has_its_slots_before_anothers_adapter_has() -> None:
@@ -326,13 +267,6 @@ def test_it_checks_again_when_its_copies_no_longer_keep_the_link_busy_and_not_be
     assert len([moment_s for moment_s in at if moment_s < 2.0]) <= 6
 
 
-def test_what_stayed_away_for_its_size_comes_when_there_is_room() -> None:
-    """Forty slots beside the request's sixty are too many; when that has ended they are not."""
-    ran = Ran(case(Row(0.0, None, 30, 30, 30), ranks=(10,), capacity=100), BandedLru)
-    assert ran.resident == [0]
-    assert ran.cache.ready_s[0] > ran.table.finish_s[0] > 0.2
-
-
 def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
     """It goes when the second is prefilled, as HBM is busy then, and is sent for a step later: that has ended."""
     rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 60, 2, 2))
@@ -395,9 +329,7 @@ def cached(count: int, **changes: object) -> Case:
         (0.88, 0.88, 11),
     ],
 )
-def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(
-    busy: float, busy_to: float, left: int
-) -> None:
+def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy: float, busy_to: float, left: int):
     """Of 88 slots 38 have to go, in eights, to be 50; but not as long as 88 are not more than there may be."""
     ran = Ran(
         cached(11, ranks=()),
@@ -442,7 +374,6 @@ def test_kv_on_the_host_comes_from_the_arrival_on_where_slots_are_free(prompt: i
 
 PRESSED = case(*ADAPTERS, hashes=AGAIN_BOTH, capacity=40)
 """An adapter of four slots and eight tokens of its KV, when the second request needs 32; the third needs both."""
-BEFORE = case(*ADAPTERS[:2], hashes=((1, 4), ()), capacity=40)
 
 
 @pytest.mark.parametrize(
@@ -468,16 +399,6 @@ def test_an_adapter_whose_kv_is_in_hbm_does_not_leave_but_without_dependencies(
     waits_s, cached = sum(found[2:4]), int(found[4])
     assert last.ttft_s == pytest.approx(waits_s + chunks_s((cached, 9 - cached)))
     assert ran.tree.tokens == 8, "what was prefilled again is one copy with the old one"
-
-
-@pytest.mark.parametrize(
-    "capacity, dependencies, kv, invalid_tokens", [(40, False, (8, 0), 8), (32, True, (0, 8), 0)]
-)
-def test_an_adapter_leaves_its_kv_invalid_or_behind_it(
-    capacity: int, dependencies: bool, kv: tuple[int, int], invalid_tokens: int
-) -> None:
-    ran = Ran(BEFORE.but(capacity=capacity), lambda: CostModel(**NEVER, dependencies=dependencies))
-    assert (ran.resident, ran.kv, ran.tree.invalid_tokens) == ([], kv, invalid_tokens)
 
 
 def test_an_adapter_was_used_last_when_a_request_started_with_it() -> None:

@@ -107,9 +107,7 @@ def test_holes_stay_counted_until_the_next_compaction_that_fits() -> None:
 
 
 @pytest.mark.parametrize("capacity, flushes", [(14, 1), (15, 1), (16, 0), (100, 0)])
-def test_where_no_run_is_long_enough_but_enough_is_free_memory_is_flushed(
-    capacity: int, flushes: int
-) -> None:
+def test_where_no_run_is_long_enough_but_enough_is_free_memory_is_flushed(capacity: int, flushes: int):
     """The first load leaves A and B at cells 8 to 16. The empty tensors of the second take 0 to 8, new A 16 to
     24, and for new B there are 8 cells behind it, or else 4 between and 4 or 6 behind.
     """

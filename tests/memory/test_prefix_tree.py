@@ -29,9 +29,7 @@ def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
     assert cache.matched_tokens(request(4, 1, 2, 3)) == 4
 
 
-def test_one_token_at_least_is_left_to_prefill_and_only_full_blocks_of_a_prompt_are_kept(
-    cache: PrefixTree,
-) -> None:
+def test_one_token_at_least_is_left_to_prefill_and_only_full_blocks_of_a_prompt_are_kept(cache: PrefixTree):
     served(cache, request(0, 1, 2, prompt=8))
     assert served(cache, request(1, 1, 2, prompt=8)) == 4
     assert served(cache, request(2, 1, 2, prompt=9)) == 8
@@ -232,9 +230,7 @@ PLANS = st.tuples(
 
 
 @given(st.lists(PLANS, max_size=30))
-def test_a_request_finds_the_longest_prefix_that_is_there(
-    plan: list[tuple[int, list[int], int, int]],
-) -> None:
+def test_a_request_finds_the_longest_prefix_that_is_there(plan: list[tuple[int, list[int], int, int]]):
     """Against plain sets of prefixes, with the evictions that really happened."""
     cache, prefixes = PrefixTree(4), set()
     for id, (adapter, path, unhashed, evicted) in enumerate(plan):

@@ -51,9 +51,7 @@ KINDS = pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
 
 
 @KINDS
-def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trace(
-    kind: type[Reservation],
-) -> None:
+def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trace(kind: type[Reservation]):
     reservation = kind(100)
     for _ in range(5):
         reservation.begin(0)
@@ -284,9 +282,7 @@ def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule, held", [("full", 20), ("peak", 14), ("paged", 20)])
-def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(
-    rule: str, held: int
-) -> None:
+def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(rule: str, held: int):
     """11 slots at step 0, 14 at step 3: two blocks of ten; with what may come, 20."""
     pausable = Pausable(RULES[rule]())
     running = fill(pausable, [Member(11, 9)], step=0)
