@@ -177,15 +177,6 @@ def test_a_host_that_fails_takes_its_boots_with_it() -> None:
     assert went(simulation) == [0, 2]
 
 
-def test_a_replica_that_comes_back_has_nothing_in_memory() -> None:
-    """The second has adapter 1 until it goes; when it is there again it has to load it again."""
-    rows = (row(0.0, 1, 2), row(0.5, 0, 1), row(1.5, 1, 2), row(2.6, 1, 1))
-    known = {"replicas": 2, "placement": "contiguous", "eviction": "lru"}
-    table = scripted(2, 2, 2, 2, 1, 1, 1, 1, 1, 2, rows=rows, **known).recorder.requests()
-    assert table.replica.tolist() == [1, 0, 0, 1], "a request whose replica is not there goes elsewhere"
-    assert table.cold_start_s.tolist() == pytest.approx([load_s(1)] * 4)
-
-
 # Warming up ---------------------------------------------------------------------------------
 
 

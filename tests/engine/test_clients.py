@@ -111,13 +111,6 @@ def test_every_call_ends_and_no_more_are_under_way_than_may_be(
         assert (begun <= patience_s * (1 + 1e-12)).all()
 
 
-def test_the_same_seed_gives_the_same_waits() -> None:
-    case, clients = CASE.but(rows=ROWS, max_outstanding=1), Clients(retries=3)
-    one, same = played(case, clients), played(case, clients)
-    pd.testing.assert_frame_equal(calls(one), calls(same), check_exact=True)
-    assert calls(one)["attempts"].max() > 1
-
-
 # By hand ------------------------------------------------------------------------------------
 
 

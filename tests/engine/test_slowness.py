@@ -38,17 +38,6 @@ def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
     assert fast.recorder.requests().finish_s[0] == pytest.approx(SIXTH_S + 2 * steps_s(34, 15))
 
 
-def test_a_prefill_under_way_goes_on_too_and_the_next_one_is_slower() -> None:
-    of = case(one(0.0, None), one(0.01, None), stragglers=((0, 0.005, None, 2.0),), max_num_seqs=1)
-    assert of.table().finish_s.tolist() == pytest.approx([prefill_s(9), 3 * prefill_s(9)])
-
-
-def test_only_the_one_that_straggles_is_slow_and_one_may_be_fast() -> None:
-    table = case(LONG, LONG, replicas=2, stragglers=((1, 0.0, None, 0.5),)).table()
-    both_s = prefill_s(9) + steps_s(39, 10)
-    assert table.finish_s.tolist() == pytest.approx([both_s, both_s / 2])
-
-
 MERGES = {"scheduler": "merged_only", "loader": "cached"}
 
 
@@ -60,6 +49,9 @@ MERGES = {"scheduler": "merged_only", "loader": "cached"}
         (one(5.0, 0), {"slow_links": ((0, 1.0, None, 8.0),)}, 8 * load_s(1), 8 * load_s(1) + prefill_s(9)),
         (one(0.0, 0), {"slow_links": ((0, load_s(1) / 2, None, 8.0),)}, load_s(1), load_s(1) + prefill_s(9)),
         (one(2.0, None), {"stragglers": ((0, 1.0, 1.5, 2.0), (0, 1.75, None, 3.0))}, 0.0, 3 * prefill_s(9)),
+        (one(0.0, None), {"stragglers": ((0, 0.005, None, 2.0),)}, 0.0, prefill_s(9)),
+        (one(0.0, None), {"stragglers": ((0, 0.0, None, 0.5),)}, 0.0, prefill_s(9) / 2),
+        (one(0.0, None), {"stragglers": ((1, 0.0, None, 2.0),), "replicas": 2}, 0.0, prefill_s(9)),
     ],
     ids=[
         "a straggler merges slowly, too",
@@ -67,6 +59,9 @@ MERGES = {"scheduler": "merged_only", "loader": "cached"}
         "over a slow link loads take longer and computing does not",
         "a transfer under way goes on as it began",
         "an idle replica that gets slow is slow when it has work",
+        "a prefill under way goes on as it began",
+        "one may be fast",
+        "only the one that straggles is slow",
     ],
 )
 def test_what_is_slow(row: Row, changes: dict[str, object], cold_s: float, ttft_s: float) -> None:
