@@ -164,13 +164,6 @@ def test_peak_by_hand(capacity: int, fits: bool) -> None:
     assert peak.fits(31, 4, 0) is fits
 
 
-@given(MEMBERS, STEPS)
-def test_peak_takes_what_the_requests_hold(running: list[Member], ahead: int) -> None:
-    peak = Peak(10**6)
-    fill(peak, running, step=3)
-    assert peak.used_tokens(3 + ahead) == sum(member.context + ahead for member in running)
-
-
 SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))
 
 
@@ -198,34 +191,25 @@ def test_peak_the_retry_is_not_before_the_next_step() -> None:
     assert peak.retry_steps() > 1
 
 
-def test_peak_forgets_requests_that_left() -> None:
-    peak = Peak(50)
-    running = fill(peak, [Member(20, 20), Member(5, 5)], step=0)
-    peak.remove(running[0].request, step=5)
-    peak.remove(running[1].request, step=5)
-    assert peak.used_tokens(5) == 0
-    peak.begin(5)
-    assert peak.fits(20, 29, 0)
-
-
 # Paged
 
 BLOCKS = st.sampled_from((1, 2, 5, 16))
 
 
-def whole_blocks(tokens: int, block: int) -> int:
-    return -(-tokens // block) * block
-
-
-@given(MEMBERS, STEPS, STEPS, BLOCKS)
-def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int, block: int) -> None:
-    paged = Paged(10**6, block)
-    running = fill(paged, members, step=start)
+@pytest.mark.parametrize("kind", [Peak, Paged])
+@given(members=MEMBERS, start=STEPS, ahead=STEPS, block=BLOCKS)
+def test_what_the_requests_hold_is_taken_in_whole_blocks_if_it_is_paged(
+    kind: type[Reservation], members: list[Member], start: int, ahead: int, block: int
+) -> None:
+    reservation, block = (Paged(10**6, block), block) if kind is Paged else (Peak(10**6), 1)
+    running, now = fill(reservation, members, step=start), start + ahead
     while running:
-        held = sum(whole_blocks(m.context + ahead, block) for m in running)
-        assert paged.used_tokens(start + ahead) == held
-        paged.remove(running.pop(0).request, start + ahead)
-    assert paged.used_tokens(start + ahead) == 0
+        held = sum(-(-(member.context + ahead) // block) * block for member in running)
+        assert reservation.used_tokens(now) == held
+        reservation.remove(running.pop(0).request, now)
+    assert reservation.used_tokens(now) == 0
+    reservation.begin(now)
+    assert reservation.fits(10**6 - 2, 1, 0), "those that left are forgotten"
 
 
 @pytest.mark.parametrize("kind", [Peak, Paged])
