@@ -14,7 +14,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.metrics.journal import Failed
 from simlora.metrics.recorder import Sample
-from tests.engine.by_hand import BOTH, load_s, prefill_s, steps_s
+from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
@@ -136,12 +136,11 @@ def test_or_are_turned_away_if_none_does(failures: tuple) -> None:
 # What is said of it --------------------------------------------------------------------------
 
 
-@BOTH
-def test_how_busy_a_replica_was_goes_on_when_it_is_back(fast_forward: bool) -> None:
+def test_how_busy_a_replica_was_goes_on_when_it_is_back() -> None:
     """It was busy until it failed, in the middle of its sixth step, and is again for one prefill."""
     at_s = SIXTH_S + 0.01
     of = case(LONG, Row(5.0, None, 3, 1, 1), replicas=1, failures=((0, at_s, 4.0),))
-    (replica,) = of.simulation(fast_forward=fast_forward).fleet.replicas
+    (replica,) = of.simulation().fleet.replicas
     again_s = prefill_s(9 + 6) + steps_s(40 - 7, 9 + 7)
     assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
 
@@ -160,8 +159,7 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
-@BOTH
-def test_requests_from_elsewhere_did_not_wait_at_the_boundaries_before(fast_forward: bool) -> None:
+def test_requests_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None:
     """Three come in the middle of a step of the first, whose own host fails before that step ends.
 
     When the host is back, all four wait for it at once; before it was one.
@@ -170,11 +168,11 @@ def test_requests_from_elsewhere_did_not_wait_at_the_boundaries_before(fast_forw
     rows = (LONG._replace(adapter=0), *(LONG._replace(adapter=1, prompt_tokens=1) for _ in range(3)))
     failures = ((1, at_s, None), (0, at_s + 2**-10, 9.0))
     of = case(*rows, placement="contiguous", loader="cached", failures=failures)
-    journal = of.run(fast_forward=fast_forward).journal
+    journal = of.run().journal
     assert journal.failed[1].requests == 4, "they were there"
     assert [(move.source, move.target) for move in journal.moved[:3]] == [(1, 0)] * 3
     of = of.but(failures=((1, at_s, None), (0, at_s + 2**-10, None)))
-    assert of.simulation(fast_forward=fast_forward).fleet.replicas[0].most_waiting == 1
+    assert of.simulation().fleet.replicas[0].most_waiting == 1
 
 
 def test_what_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached() -> None:

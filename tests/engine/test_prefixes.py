@@ -14,7 +14,6 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.running_batch import prefill_work
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import BOTH
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row, cases, divided, family
 from tests.examples import share
@@ -63,14 +62,13 @@ class Looks(Router):
         return int(request.id > 1)
 
 
-@BOTH
-def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it(fast_forward: bool) -> None:
+def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it() -> None:
     rows = (Row(0.0, None, 17, 2, 2), Row(1.0, None, 9, 30, 30))
     rows += tuple(Row(1.0 + i / 8, None, 17, 1, 1) for i in range(1, 8))
     hashes = ((1, 2, 3, 4), (5, 6)) + ((1, 2, 3, 4),) * 7
     router = Looks()
     of = alike(*rows, hashes=hashes, reserve="paged", capacity=40, replicas=2, max_wait_tokens=10)
-    of.run(fast_forward=fast_forward, router=router)
+    of.run(router=router)
     assert router.found == [0, 0, 16, 16, 8, 4, 0, 0, 0]
 
 

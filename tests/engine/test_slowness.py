@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.engine.cluster.simulation import Simulation
-from tests.engine.by_hand import BOTH, load_s, merge_s, prefill_s, steps_s
+from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 from tests.engine.test_fast_forward import assert_same
 
@@ -23,11 +23,10 @@ def one(arrival_s: float, adapter: int | None) -> Row:
     return Row(arrival_s, adapter, 9, 1, 1)
 
 
-@BOTH
-def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower(fast_forward: bool) -> None:
+def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower() -> None:
     """It gets slow in the middle of the sixth step, and is itself again in the middle of a slow one."""
     until_s = SEVENTH_S + 3 * steps_s(2, 16) + 0.01
-    table = case(LONG, stragglers=((0, SIXTH_S + 0.01, until_s, 3.0),)).table(fast_forward=fast_forward)
+    table = case(LONG, stragglers=((0, SIXTH_S + 0.01, until_s, 3.0),)).table()
     assert table.finish_s[0] == pytest.approx(SEVENTH_S + 3 * steps_s(3, 16) + steps_s(39 - 9, 19))
 
 
