@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from simlora.engine.clients import Clients
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
-from tests.engine.by_hand import prefill_s, step_s, steps_s
+from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
 from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
@@ -112,15 +112,6 @@ def test_every_call_ends_and_no_more_are_under_way_than_may_be(
 
 
 # By hand ------------------------------------------------------------------------------------
-
-
-def test_one_at_a_time_with_a_pause() -> None:
-    """Three requests of 2 tokens that are due at once: each is sent a quarter second after the one before has ended."""
-    case = CASE.but(rows=(Row(0.0, None, 4, 2, 2),) * 3)
-    found = calls(played(case, Clients(outstanding=1, think_s=0.25)))
-    one_s = prefill_s(4) + step_s(5)
-    assert found["sent_s"].tolist() == pytest.approx([0.0, one_s + 0.25, 2 * (one_s + 0.25)])
-    assert found["latency_s"].tolist() == pytest.approx([one_s] * 3)
 
 
 def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> None:
