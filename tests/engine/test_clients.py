@@ -57,9 +57,7 @@ def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, th
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [*CHANGING, {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}],
-    ids=", ".join,
+    "changes", [*CHANGING, {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}], ids=", ".join
 )
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
     case = CASE.but(rows=ROWS, **changes)

@@ -87,8 +87,7 @@ TAKEN = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(0.0, 2, 4, 5, 5), LATER))
 
 
 @pytest.mark.parametrize(
-    "eviction, waits_s, loads",
-    [("lru_in_turn", load_s(2) + load_s(1), (1, 4)), ("lru", load_s(2), (0, 3))],
+    "eviction, waits_s, loads", [("lru_in_turn", load_s(2) + load_s(1), (1, 4)), ("lru", load_s(2), (0, 3))]
 )
 def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(
     eviction: str, waits_s: float, loads: tuple[int, int]

@@ -110,11 +110,7 @@ def test_kv_comes_from_the_host_in_the_time_of_a_copy_and_without_a_host_is_pref
 
 @pytest.mark.parametrize(
     "eviction, found",
-    [
-        ("lru", {0: 8, 4: 8, 12: 20}),
-        ("banded_lru", {0: 0, 19: 0, 20: 20}),
-        ("cost_model", {0: 0, 20: 20}),
-    ],
+    [("lru", {0: 8, 4: 8, 12: 20}), ("banded_lru", {0: 0, 19: 0, 20: 20}), ("cost_model", {0: 0, 20: 20})],
 )
 def test_a_session_answers_whatever_has_become_of_its_kv(eviction: str, found: dict[int, int]) -> None:
     """Another leaves nine of fifty slots: two of its five blocks, or none where all are one thing."""
@@ -134,11 +130,7 @@ AGAIN_BOTH = ((1, 4), (), (1, 4))
 
 @pytest.mark.parametrize(
     "loader, cold_s, kv_cold_s",
-    [
-        ("blocking", load_s(1), copy_s(8)),
-        ("asynchronous", load_s(1), copy_s(8)),
-        ("cached", 0.0, alone_s(8)),
-    ],
+    [("blocking", load_s(1), copy_s(8)), ("asynchronous", load_s(1), copy_s(8)), ("cached", 0.0, alone_s(8))],
 )
 def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(
     loader: str, cold_s: float, kv_cold_s: float

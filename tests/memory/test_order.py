@@ -175,11 +175,7 @@ NOWS_S = st.lists(st.floats(0.0, 6.0) | st.sampled_from((0.0, 0.1)), min_size=1,
 )
 @share(2)
 def test_the_order_is_that_of_worth_as_of_now(
-    least_first: bool,
-    things: list[Thing],
-    laps_s: list[float],
-    recency_s: float | str,
-    data: st.DataObject,
+    least_first: bool, things: list[Thing], laps_s: list[float], recency_s: float | str, data: st.DataObject
 ) -> None:
     """Against sorting everything anew, at one moment after the other, while things are used, go and come back."""
     model = CostModel(recency_s=recency_s)
