@@ -51,15 +51,6 @@ def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
     assert both.first_token_s[1] == pytest.approx(both.admitted_s[1] + prefill_s(4))
 
 
-def test_others_whose_weights_are_there_overtake_it_unless_it_has_the_only_seat() -> None:
-    rows = Row(0.0, 0, 4, 5, 5), Row(0.0, None, 4, 5, 5)
-    overtaken = table(*rows, coefficients=SLOW).admitted_s
-    assert overtaken[1] == 0.0
-    assert overtaken[0] >= 0.5
-    seated = table(*rows, coefficients=SLOW, max_num_seqs=1)
-    assert seated.admitted_s[1] >= seated.finish_s[0]
-
-
 def test_two_that_wait_for_one_adapter_share_its_load_and_start_the_moment_it_is_there() -> None:
     recorder = CASE.but(rows=(Row(0.25, 0, 4, 3, 3), Row(0.25 + 2**-10, 0, 4, 3, 3))).run()
     assert recorder.adapter_loads == 1
@@ -112,14 +103,6 @@ def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted
     assert (recorder.adapter_loads, recorder.adapter_misses, recorder.adapter_hits) == (1, 1, 1)
     if loader == "on_arrival":
         assert found.admitted_s == prefill_s(40)
-
-
-def test_what_is_not_over_at_the_admission_is_waited_for_and_what_is_not() -> None:
-    """One seat: the adapter comes while the other one's request decodes."""
-    found = table(*BESIDE, coefficients=SLOW, loader="on_arrival").loc[1]
-    assert found.cold_start_s == pytest.approx(2**-6 + SLOW_S - prefill_s(4))
-    queued = table(*BESIDE, max_num_seqs=1, loader="on_arrival")
-    assert (queued.cold_start_s[1], queued.admitted_s[1]) == (0.0, queued.finish_s[0])
 
 
 def test_an_adapter_that_does_not_fit_beside_all_others_is_left_to_the_admission() -> None:

@@ -74,13 +74,6 @@ def test_a_replica_that_is_on_at_first_need_not_boot() -> None:
     assert scaler.seen[0] == (0.0, 1), "it is asked as if the least were on"
 
 
-def test_a_new_replica_takes_requests_when_it_has_booted() -> None:
-    """It is wanted at 0.25 s and there an eighth of a second later: a request that comes before goes to the first."""
-    simulation = scripted(1, 2, rows=(row(0.0), row(0.26), row(0.25 + BOOT_S + 0.01)))
-    assert went(simulation) == [0, 0, 1]
-    assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0), (0.25 + BOOT_S, 2, 2, 0, 0)]
-
-
 @pytest.mark.parametrize(
     "counts, output_tokens, changes, on_s",
     [

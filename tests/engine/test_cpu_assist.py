@@ -76,11 +76,6 @@ def test_replicas_of_a_host_share_its_cores_and_get_them_back_when_the_prefill_i
     assert found.admitted_s.tolist() == admitted_s
 
 
-def test_a_request_whose_weights_are_there_needs_no_help() -> None:
-    found = table(Row(0.0, 0, 12, 9, 9), Row(1.0, 0, 12, 1, 1), eviction="lru").loc[1]
-    assert found.first_token_s == pytest.approx(1.0 + prefill_s(12))
-
-
 def test_a_request_that_could_have_been_helped_and_waits_for_another_is_blocked() -> None:
     """Two cores: the first prompt gets one, the second needs two; both wait for the second's weights."""
     found = table(Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2), host_cores=2)

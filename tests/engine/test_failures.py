@@ -77,14 +77,6 @@ def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     assert [failed.time_s for failed in recorder.journal.failed] == [1.0, 3.0]
 
 
-def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
-    """Its adapter has to be loaded anew; meanwhile it is not chosen."""
-    rows = (short(0.0, 0), short(2.0), short(3.0), short(9.0, 0))
-    table = case(*rows, failures=((0, 1.0, 5.0),), placement="contiguous").table()
-    assert table.replica.tolist() == [0, 1, 1, 0]
-    assert table.cold_start_s.tolist() == pytest.approx([load_s(1), 0.0, 0.0, load_s(1)])
-
-
 @pytest.mark.parametrize("prefix_caching", [False, True])
 def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> None:
     """The garbage collector is off while a cluster runs; what is there is counted after each failure."""
@@ -105,18 +97,6 @@ def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> No
     running.recorder.on_boundary += (boundary,)
     assert (running.run().requests().status == "finished").all()
     assert there == dict.fromkeys(range(8), before + 2)
-
-
-def test_an_adapter_that_only_the_failed_host_held_is_read_from_storage() -> None:
-    """64 bytes at 128 a second, and the latency; then a load. It lies in the other's memory since."""
-    of = case(short(2.0, 0), short(9.0, 0), failures=((0, 1.0, None),), **HELD)
-    recorder = of.but(eviction="on_demand").run()
-    table = recorder.requests()
-    assert table.replica.tolist() == [1, 1]
-    assert table.cold_start_s.tolist() == pytest.approx([2**-6 + 64 / 128 + load_s(1), load_s(1)])
-    assert recorder.storage_loads == 1
-    both_hold_it = of.but(placement="replicate_all", replicas=3)
-    assert both_hold_it.run().storage_loads == 0
 
 
 def test_while_all_are_gone_requests_wait_for_the_first_to_come_back() -> None:
@@ -217,11 +197,6 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
         "host_adapters_at_end": [0, 0],  # the second failed in the end
     }
     assert of_hosts.items() <= adapter_facts(simulation, makespan_s).items()
-
-
-def test_without_failures_there_are_no_failure_facts() -> None:
-    simulation = case(LONG, failures=()).simulation()
-    assert failure_facts(simulation, simulation.recorder.last_s) is None
 
 
 @given(failing(), st.booleans())

@@ -127,13 +127,6 @@ def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to() -> 
     assert table.finish_s[0] == pytest.approx(beside_decode_s + step_s(7), abs=1e-12)
 
 
-def test_a_long_prefill_is_waited_for_once_and_not_at_every_step_after_it() -> None:
-    table = ran((0.0, 4, 40), (0.0, 400, 40))
-    crowded_s = table.finish_s[0] - table.first_token_s[0]
-    assert crowded_s < prefill_s(400) + sum(2 * step_s(400 + k) for k in range(40))
-    assert crowded_s < 40 * prefill_s(400)
-
-
 def test_engines_on_different_gpus_do_not_meet_and_the_last_gpu_may_have_fewer() -> None:
     alone_s = P + steps_s(3, 5)
     table = ran(*((0.0, 4, 4),) * 4, replicas=4)

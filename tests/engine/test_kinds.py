@@ -17,7 +17,7 @@ from simlora.policies.migration.base import Copy, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import load_s, prefill_s, steps_s
+from tests.engine.by_hand import load_s
 from tests.engine.cases import ROUTERS, Case, Row
 from tests.engine.moving import Planned
 
@@ -27,16 +27,6 @@ ONE = Row(0.0, None, 9, 5, 5)
 def case(*rows: Row, **changes: object) -> Case:
     known = {"ranks": (1, 8), "replicas": 2, "others": 1, "reserve": "full", "eviction": "lru"}
     return Case(rows=rows, **(known | changes))  # type: ignore[arg-type]
-
-
-def test_each_takes_its_own_times() -> None:
-    """The second computes in half as long again, and loads in half the time."""
-    table = case(ONE, ONE).table()
-    assert table.replica.tolist() == [0, 1]
-    first_s = prefill_s(9) + steps_s(4, 10)
-    assert table.finish_s.tolist() == pytest.approx([first_s, 1.5 * first_s])
-    loaded = case(*(Row(0.0, 0, 9, 1, 1),) * 2).table()
-    assert loaded.cold_start_s.tolist() == pytest.approx([load_s(1), load_s(1) / 2])
 
 
 def test_each_has_its_own_memory_and_one_that_is_too_small_for_a_request_is_not_asked() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from simlora.metrics.recorder import Recorder
-from tests.engine.by_hand import load_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 
 P = prefill_s(4)
@@ -49,12 +49,6 @@ def test_a_request_that_comes_while_the_batch_runs_joins_it_without_a_switch() -
     assert table.admitted_s[1] == joins_s
     assert table.finish_s.tolist() == [joins_s + P + step_s(6), joins_s + P]
     assert recorder.switches == 1
-
-
-def test_an_adapter_is_loaded_before_it_is_merged() -> None:
-    table = run(Row(0.0, 0, 4, 1, 1), loader="blocking").requests()
-    assert table.cold_start_s[0] == load_s(1)
-    assert table.admitted_s[0] == load_s(1) + merge_s(1)
 
 
 def test_the_gpus_of_a_replica_merge_their_shares_at_the_same_time() -> None:

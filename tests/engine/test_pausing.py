@@ -6,7 +6,7 @@ import pytest
 
 from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 from tests.engine.moving import Planned, ToTheFirst
 
@@ -72,11 +72,6 @@ def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_
     table = CASE.but(max_loras=1).table()
     assert table.preemptions.tolist() == [0, 0, 1]
     assert (table.status == "finished").all()
-
-
-def test_weights_are_there_before_they_are_merged() -> None:
-    table = CASE.but(rows=(Row(0.0, A, 4, 1, 1),), loader="prefetching").table()
-    assert table.finish_s[0] == load_s(1) + merge_s(1) + prefill_s(4)
 
 
 def test_the_clock_may_stop_while_a_request_is_paused() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.eviction.lru_in_turn import turn
 from tests.engine.by_hand import load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
@@ -61,13 +60,6 @@ def test_slots_and_host_memory_keep_the_adapters_used_last(
     assert ttfts_s == pytest.approx([wait_s + prefill_s(4) for wait_s in waits_s], abs=1e-12)
     assert recorder.adapter_loads == sum(wait_s > 0 for wait_s in waits_s)
     assert recorder.disk_loads == sum(wait_s >= disk_s(1) for wait_s in waits_s)
-
-
-def test_an_adapter_takes_a_whole_slot_whatever_its_rank() -> None:
-    simulation = Simulation(CASE.but(rows=one_after_the_other(0, 2)).scenario())
-    assert [adapter.kv_tokens for adapter in simulation.adapters] == [16] * 4
-    sizes = [adapter.size_bytes for adapter in simulation.adapters]
-    assert sizes == [64, 128, 256, 64], "but is not loaded whole"
 
 
 def test_kv_takes_none_of_the_adapters_slots_and_they_none_of_kvs() -> None:

@@ -62,12 +62,6 @@ def test_what_the_router_has_sent_is_never_late() -> None:
     assert listening(None).sent == listening(1.0).sent == list(range(7))
 
 
-def test_until_the_next_status_routers_send_all_requests_to_the_same_replica() -> None:
-    scenario = CASE.scenario()
-    reporting = replace(scenario, cluster=replace(scenario.cluster, status_every_s=1.0))
-    assert Simulation(reporting).run().requests().replica.tolist()[:6] == [0, 0, 0, 0, 1, 1]
-
-
 def test_a_router_brings_its_own_period_unless_the_cluster_has_one() -> None:
     assert listening(None, own_s=1.0).heard == listening(1.0).heard
     assert listening(0.0, own_s=1.0).heard == listening(None).heard

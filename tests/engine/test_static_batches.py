@@ -25,18 +25,6 @@ def test_prompts_are_padded_to_the_longest_in_prefill_and_in_every_step() -> Non
     assert found.finish_s.tolist() == [both_s + step_s(12), both_s], "one that is done takes its row along"
 
 
-def test_no_request_joins_a_batch_and_the_next_starts_when_its_last_request_is_done():
-    found = table(Row(0.0, 0, 4, 9, 9), Row(2**-10, 0, 4, 1, 1))
-    assert found.finish_s[0] == prefill_s(4) + steps_s(8, 5) == found.admitted_s[1]
-    assert found.finish_s[1] == found.finish_s[0] + prefill_s(4)
-
-
-def test_a_batch_has_at_most_its_seats_and_one_adapter_and_the_rest_of_the_group_comes_next() -> None:
-    found = table(*(Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, 0)), max_num_seqs=2)
-    two_s, one_s = prefill_s(4, 4) + step_s(5, 5), prefill_s(4) + step_s(5)
-    assert found.finish_s.tolist() == [two_s, two_s + 2 * one_s, two_s, two_s + one_s]
-
-
 @pytest.mark.parametrize("capacity, waits_s", [(90, 0.0), (89, prefill_s(10, 10) + steps_s(9, 11, 11))])
 def test_a_batch_is_no_larger_than_its_padded_rectangle_fits(capacity: int, waits_s: float) -> None:
     """Three of 11 + 9 slots at most are 60; beside the short ones the long one needs 3 * (21 + 9) = 90."""

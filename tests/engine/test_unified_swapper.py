@@ -142,28 +142,6 @@ def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(
     assert table.ttft_s[2] == pytest.approx(cold_s + kv_cold_s + chunks_s((8, 1)))
 
 
-BOTH_THINGS = case(
-    *(Row(t, None, 9, 1, 1) for t in (0.0, 1.0)),
-    Row(4.0, None, 30, 2, 2),
-    *(Row(8.0, None, 9, 2, 2) for _ in range(2)),
-    hashes=((1, 4), (2, 7), (), (1, 4), (2, 7)),
-    capacity=32,
-)
-"""The third throws out two things of eight tokens, and two requests begin with one of them each."""
-
-
-@pytest.mark.parametrize("loader", ["blocking", "asynchronous"])
-def test_two_copies_the_same_way_wait_for_each_other_and_pay_the_latency_once(loader: str) -> None:
-    """Beside the batch a request whose KV is there begins while another waits for its own."""
-    ran = Ran(BOTH_THINGS.but(loader=loader))
-    first_s = 8.0 + alone_s(8)
-    begin_s = [8.0 + alone_s(16)] * 2 if loader == "blocking" else [first_s, first_s + chunks_s((8, 1))]
-    assert ran.kv_cold_start_s[3:] == pytest.approx([alone_s(8), alone_s(16)])
-    assert ran.table.admitted_s.tolist()[3:] == pytest.approx(begin_s)
-    assert [ran.link.to_gpu.busy_s, ran.link.to_host.busy_s] == pytest.approx([alone_s(16)] * 2)
-    assert ran.link.kv_tokens_out == 16
-
-
 # Slots on their way out ---------------------------------------------------------------------
 
 
@@ -339,27 +317,6 @@ def test_inside_the_band_nothing_moves(idle: float, comes: bool) -> None:
     """48 slots are in use, of 95 that may be; an adapter could come."""
     ran = Ran(cached(6, ranks=(1,)), lambda: BandedLru(every_s=100.0, idle=idle, idle_to=0.7))
     assert (ran.resident, ran.tree.tokens) == ([0] if comes else [], 48)
-
-
-# From the arrival on ------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prompt, early_s", [(8, 0.0), (15, alone_s(8))], ids=["slots are free", "none are"])
-def test_kv_on_the_host_comes_from_the_arrival_on_where_slots_are_free(prompt: int, early_s: float) -> None:
-    """As TWICE, but the third comes 2^-10 s into the prefill of another one, which is longer than the copy."""
-    assert 2**-10 + alone_s(8) < prefill_s(8)
-    rows = (*TWICE.rows[:2], Row(8.0, None, prompt, 2, 2), Row(8.0 + 2**-10, None, 9, 2, 2))
-    of = case(*rows, hashes=((1, 4), (), (), (1, 4)), capacity=20)
-    late, early = (
-        Ran(of.but(loader=loader), lambda: BandedLru(**NEVER)) for loader in ("asynchronous", "on_arrival")
-    )
-    assert late.link.kv_tokens_in == early.link.kv_tokens_in == 8
-    assert early.table.cached_tokens[3] == 8
-    if early_s:
-        assert early.kv_cold_start_s == late.kv_cold_start_s
-        assert early.table.ttft_s.tolist() == late.table.ttft_s.tolist()
-    else:
-        assert (late.kv_cold_start_s[3], early.kv_cold_start_s[3]) == (pytest.approx(alone_s(8)), 0.0)
 
 
 # Adapters and their KV ----------------------------------------------------------------------
