@@ -389,6 +389,10 @@ class Case:
         """The requests as they ended."""
         return self.run(**how).requests()
 
+    def serve(self, *rows: Row, **changes: object) -> pd.DataFrame:
+        """The same for these rows, and with something else."""
+        return self.but(rows=rows, **changes).table()
+
 
 LIMITS = {each.name for each in fields(Case)} & {each.name for each in fields(ReplicaConfig)}
 """What a case says of a replica under the engine's own name."""

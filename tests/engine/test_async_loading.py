@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from math import inf
 
-import pandas as pd
 import pytest
 
 from experiments.torture.watch import watched
@@ -29,18 +28,14 @@ BESIDE = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
 """The second comes during the prefill of the first, which decodes long."""
 
 
-def table(*rows: Row, **changes: object) -> pd.DataFrame:
-    return CASE.but(rows=rows, **changes).table()
-
-
 def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
     """The base model's request decodes as if it were alone, until the other one's prefill.
 
     That begins at the first boundary after its weights.
     """
-    both = table(*BESIDE, coefficients=SLOW)
-    blocked = table(*BESIDE, coefficients=SLOW, loader="blocking").loc[0]
-    alone_s = table(BESIDE[0], coefficients=SLOW).finish_s[0]
+    both = CASE.serve(*BESIDE, coefficients=SLOW)
+    blocked = CASE.serve(*BESIDE, coefficients=SLOW, loader="blocking").loc[0]
+    alone_s = CASE.serve(BESIDE[0], coefficients=SLOW).finish_s[0]
     assert both.finish_s[0] == pytest.approx(alone_s + prefill_s(4))
     assert both.blocked_s.tolist() == [0.0, 0.0]
     assert blocked.finish_s == pytest.approx(alone_s + prefill_s(4) + SLOW_S)
@@ -58,7 +53,7 @@ def test_two_that_wait_for_one_adapter_share_its_load_and_start_the_moment_it_is
 
 
 def test_requests_whose_weights_come_together_are_prefilled_within_the_limit_of_tokens() -> None:
-    found = table(*(Row(0.0, 0, 30, 3, 3),) * 2, max_num_batched_tokens=40)
+    found = CASE.serve(*(Row(0.0, 0, 30, 3, 3),) * 2, max_num_batched_tokens=40)
     assert found.admitted_s[0] == load_s(1)
     assert found.admitted_s[1] >= found.first_token_s[0]
 
@@ -84,7 +79,7 @@ def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
         waiting = (Row(50.2, i + 1, 4, 1, 1) for i in range(others))
         rows = (Row(0.0, 0, 4, 60, 60), *waiting, Row(50.3, None, 4, 1, 1))
         slow = {**C, "adapter_load.latency_s": 50.0}
-        found = table(*rows, ranks=(1,) * 6, kernel="vllm", coefficients=slow).loc[0]
+        found = CASE.serve(*rows, ranks=(1,) * 6, kernel="vllm", coefficients=slow).loc[0]
         took.append(found.finish_s - found.first_token_s)
     assert took[0] == pytest.approx(took[1], rel=1e-9)
 

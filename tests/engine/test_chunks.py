@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pandas as pd
 import pytest
 from hypothesis import given
 
@@ -21,13 +20,9 @@ CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cache
 FIRST = Row(0.0, None, 4, 4, 4)
 
 
-def table(*rows: Row, **changes: object) -> pd.DataFrame:
-    return CASE.but(rows=rows, **changes).table()
-
-
 def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next() -> None:
     """20 tokens: 16 and 4. The other prompt of 7 comes along with the 4, and both go on together."""
-    found = table(Row(0.0, None, 20, 2, 2), Row(0.0, None, 7, 2, 2))
+    found = CASE.serve(Row(0.0, None, 20, 2, 2), Row(0.0, None, 7, 2, 2))
     first_s = chunks_s((0, 16))
     both_s = first_s + chunks_s((16, 4), (0, 7))
     assert found.admitted_s.tolist() == [0.0, first_s]
@@ -36,7 +31,7 @@ def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_
 
 
 def test_chunks_pay_for_the_same_attention_as_a_whole_prompt_and_for_the_weights_each_time() -> None:
-    chunked, whole = (table(Row(0.0, None, 40, 1, 1), scheduler=s) for s in ("chunked_prefill", "fcfs"))
+    chunked, whole = (CASE.serve(Row(0.0, None, 40, 1, 1), scheduler=s) for s in ("chunked_prefill", "fcfs"))
     twice_s = 2 * COEFFICIENTS["prefill.intercept_s"]
     assert chunked.latency_s[0] == pytest.approx(whole.latency_s[0] + twice_s, abs=1e-12)
 
@@ -46,7 +41,7 @@ def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s:
     """The second comes during the prefill of the first: a chunk of 7 beside a step of the first, once its weights are
     there.
     """
-    found = table(FIRST, Row(2**-10, 0, 7, 2, 2), loader=loader)
+    found = CASE.serve(FIRST, Row(2**-10, 0, 7, 2, 2), loader=loader)
     mixed_s = prefill_s(4) + waits_s + prefill_s(7) + step_s(5) - READ_TWICE_S
     assert (found.admitted_s[1], found.cold_start_s[1]) == (prefill_s(4) + waits_s, waits_s)
     assert found.first_token_s[1] == mixed_s
@@ -67,19 +62,19 @@ def test_a_running_request_takes_one_token_of_the_budget() -> None:
 def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped():
     """First come, first served waits behind one adapter too many."""
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
-    found = table(*rows, max_loras=1)
+    found = CASE.serve(*rows, max_loras=1)
     looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
     together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
     alone_s = prefill_s(4) + step_s(5)
     assert found.finish_s.tolist() == [together_s, together_s + alone_s, together_s, together_s]
-    waits = table(*rows[:3], max_loras=1, scheduler="fcfs")
+    waits = CASE.serve(*rows[:3], max_loras=1, scheduler="fcfs")
     assert waits.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
 
 
 def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted() -> None:
     """9 + 31 slots fill the pool of 40. With its next token the older takes the younger's, 15 tokens done."""
     rows = (Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1))
-    found = table(*rows, capacity=40, reserve="paged", block_size=1, watermark=0.0)
+    found = CASE.serve(*rows, capacity=40, reserve="paged", block_size=1, watermark=0.0)
     assert found.preemptions.tolist() == [0, 1]
     assert found.admitted_s[1] == prefill_s(8)
     older_s = prefill_s(8) + chunks_s((0, 15)) + step_s(9) - READ_TWICE_S + steps_s(18, 10)

@@ -20,10 +20,6 @@ CASE = Case(rows=(), kernel="merged", loader="cpu_assisted", coefficients=SLOW)
 """LoRA itself costs nothing: iterations and loads remain."""
 
 
-def table(*rows: Row, **changes: object) -> pd.DataFrame:
-    return CASE.but(rows=rows, **changes).table()
-
-
 def assisted_s(gpu_s: float, tokens: int, rank: int) -> float:
     """A prefill whose only layer is done with the CPU's help."""
     cores = -(-tokens // 8)
@@ -36,7 +32,7 @@ HELPED_S = assisted_s(prefill_s(12), 12, 1)
 
 
 def test_a_prefill_begins_at_once_and_takes_what_agreeing_takes_longer() -> None:
-    found = table(Row(0.0, 0, 12, 1, 1)).loc[0]
+    found = CASE.serve(Row(0.0, 0, 12, 1, 1)).loc[0]
     assert (found.admitted_s, found.cold_start_s) == (0.0, 0.0)
     assert found.first_token_s == pytest.approx(HELPED_S)
     assert found.blocked_s == pytest.approx(HELPED_S - prefill_s(12))
@@ -54,7 +50,7 @@ def test_it_decodes_once_its_weights_are_there() -> None:
 
 def test_without_cores_the_replica_waits_as_with_a_blocking_loader() -> None:
     rows = Row(0.0, None, 4, 30, 30), Row(2**-6, 0, 12, 3, 3)
-    one, other = table(*rows, host_cores=1), table(*rows, loader="blocking")  # 12 tokens need two
+    one, other = CASE.serve(*rows, host_cores=1), CASE.serve(*rows, loader="blocking")  # 12 tokens need two
     columns = ["admitted_s", "first_token_s", "finish_s", "cold_start_s", "blocked_s"]
     pd.testing.assert_frame_equal(one[columns], other[columns], check_exact=True)
 
@@ -72,13 +68,13 @@ def test_replicas_of_a_host_share_its_cores_and_get_them_back_when_the_prefill_i
 ) -> None:
     """Three prompts of two cores at once on three cores: one is helped, two wait for their weights."""
     rows = [Row(arrival_s, 0, 12, 1, 1) for arrival_s in arrivals_s]
-    found = table(*rows, replicas=len(rows), host_cores=3, replicas_per_host=per_host)
+    found = CASE.serve(*rows, replicas=len(rows), host_cores=3, replicas_per_host=per_host)
     assert found.admitted_s.tolist() == admitted_s
 
 
 def test_a_request_that_could_have_been_helped_and_waits_for_another_is_blocked() -> None:
     """Two cores: the first prompt gets one, the second needs two; both wait for the second's weights."""
-    found = table(Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2), host_cores=2)
+    found = CASE.serve(Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2), host_cores=2)
     assert found.cold_start_s.tolist() == pytest.approx([0.0, found.queue_s[1]])
     assert found.blocked_s[0] == pytest.approx(found.queue_s[0])
 
