@@ -364,7 +364,9 @@ def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short() -> 
     assert simulation.recorder.preemptions == 1
 
 
-def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
+def test_fast_forward_needs_fewer_boundaries() -> None:
+    """Ten requests at once for three adapters, with long answers of different lengths."""
+    burst = Case(rows=tuple(Row(0.0, i % 3, 10, 50 + i, 60) for i in range(10)), max_wait_tokens=0)
     fast, plain = burst.simulation(), burst.simulation(fast_forward=False)
     assert fast.fleet.replicas[0].view.iterations == plain.fleet.replicas[0].view.iterations == 59
     assert fast.recorder.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"
