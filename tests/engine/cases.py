@@ -178,6 +178,7 @@ KERNELS = {
 
 
 def powers_of_two(prefix: str, **exponents: int) -> dict[str, float]:
+    """Coefficients below a prefix, by their exponents."""
     return {f"{prefix}.{name}": 2.0**exponent for name, exponent in exponents.items()}
 
 
@@ -376,7 +377,7 @@ class Case:
         )
 
     def simulation(self, **how: Any) -> Simulation:
-        """The cluster after the run, told as `scenario` is."""
+        """The cluster after the run of such a `scenario`."""
         simulation = Simulation(self.scenario(**how))
         simulation.run()
         return simulation
@@ -390,7 +391,7 @@ class Case:
         return self.run(**how).requests()
 
     def serve(self, *rows: Row, **changes: object) -> pd.DataFrame:
-        """The same for these rows, and with something else."""
+        """The same for these rows, with something else."""
         return self.but(rows=rows, **changes).table()
 
 

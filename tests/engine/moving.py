@@ -27,7 +27,7 @@ class InTurn(ToTheFirst):
 
 
 class Planned(Migration):
-    """Asks a function for a plan at so many looks that move something; `only` asks once at most."""
+    """Asks a function at every look until so many `plans` have moved something; `only`: at one look alone."""
 
     def __init__(
         self,

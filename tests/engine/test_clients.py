@@ -49,7 +49,7 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
     think_s=st.sampled_from((0.0, 0.25)),
     retries=st.integers(0, 2),
 )
-@share(1 / 2)
+@share(1 / 3)
 def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, think_s: float, retries: int):
     """And clients without limits send the trace."""
     assert_same(played(case, MANY), case.simulation())
@@ -67,7 +67,7 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
 
 
 @given(case=cases(), patience_s=st.sampled_from((0.01, 0.1, 0.5, 2.0)), retries=st.integers(0, 2))
-@share(1 / 2)
+@share(1 / 3)
 def test_iterations_taken_together_change_nothing(case: Case, patience_s: float, retries: int) -> None:
     clients = Clients(patience_s=patience_s, retries=retries, outstanding=3)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
@@ -84,7 +84,7 @@ def test_iterations_taken_together_change_nothing(case: Case, patience_s: float,
     patience_s=st.sampled_from((None, 0.1)),
     retries=st.integers(0, 2),
 )
-@share(1 / 2)
+@share(1 / 3)
 def test_every_call_ends_and_no_more_are_under_way_than_may_be(
     case: Case, outstanding: int, patience_s: float | None, retries: int
 ) -> None:

@@ -173,7 +173,7 @@ def test_a_clock_that_stops_leaves_no_more_in_the_pool_than_it_holds(until_s: fl
 
 
 @given(cases(reserves=("full",), loaders=("blocking", "prefetching")))
-@share(1 / 2)
+@share(1 / 3)
 def test_a_cache_in_which_no_request_finds_anything_changes_nothing(case: Case) -> None:
     """Every request has a session to itself: KV stays, and leaves when its slots are needed."""
     assume(case.loader != "prefetching" or case.eviction == "on_demand")
@@ -183,7 +183,7 @@ def test_a_cache_in_which_no_request_finds_anything_changes_nothing(case: Case) 
 
 
 @given(family(reserves=("full", "paged")) | divided(reserves=("full", "paged")))
-@share(1 / 2)
+@share(1 / 3)
 def test_a_cache_for_requests_with_neither_session_nor_hashes_changes_nothing(case: Case) -> None:
     cached = case.but(prefix_caching=True, hash_block_tokens=case.block_size)
     pd.testing.assert_frame_equal(cached.table(), case.table(), check_exact=True)

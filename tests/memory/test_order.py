@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from simlora.memory.order import SPARE, GreatestFirst, LeastFirst, Order
 from simlora.policies.eviction.cost_model import CostModel
-from tests.examples import share
 from tests.memory.trees import ByRule
 
 BOTH_WAYS = pytest.mark.parametrize("least_first", [True, False], ids=["least first", "greatest first"])
@@ -173,7 +172,6 @@ NOWS_S = st.lists(st.floats(0.0, 6.0) | st.sampled_from((0.0, 0.1)), min_size=1,
     recency_s=st.sampled_from((0.25, 1.0, 30.0, "never")),
     data=st.data(),
 )
-@share(2)
 def test_the_order_is_that_of_worth_as_of_now(
     least_first: bool, things: list[Thing], laps_s: list[float], recency_s: float | str, data: st.DataObject
 ) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.memory.prefix_tree import PrefixTree
-from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, served, started, walk
+from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, serve, served, started, walk
 
 
 @pytest.fixture
@@ -38,9 +38,7 @@ def test_one_token_at_least_is_left_to_prefill_and_only_full_blocks_of_a_prompt_
 
 
 def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_first(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2))
-    served(cache, request(1, 5, 6))
-    served(cache, request(2, 1))  # uses the first block of the oldest again
+    serve(cache, (1, 2), (5, 6), (1,))  # the last uses the first block of the oldest again
     gone = []
     for _ in range(4):
         before = blocks(cache)
@@ -73,8 +71,7 @@ def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: 
 def test_a_segment_is_cut_where_requests_differ(
     cache: PrefixTree, requests: list[tuple[int, ...]], cut: list[tuple[int, ...]]
 ) -> None:
-    for id, hashes in enumerate(requests):
-        served(cache, request(id, *hashes))
+    serve(cache, *requests)
     assert segments(cache) == [(blocks, True) for blocks in cut]
     assert cache.segments == len(cut)
 
@@ -176,8 +173,7 @@ def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: b
 def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
     """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
     cache = PrefixTree(4, worth=ByRule(lambda segment: -len(segment.blocks)))
-    for id, hashes in enumerate(((7,), (1, 2, 3), (5, 6))):
-        served(cache, request(id, *hashes))
+    serve(cache, (7,), (1, 2, 3), (5, 6))
     cache.evict(4, 9.0)
     assert blocks(cache) == {(0, 7), (0, 1), (0, 1, 2), (0, 5), (0, 5, 6)}
     served(cache, request(3, 5), now_s=9.0)
@@ -190,8 +186,7 @@ def test_worth_can_fade_as_time_goes_by(now_s: float, left: int) -> None:
     """Used a moment ago, the second loses its lead of a half; when that is long past, it has it again."""
     just_now = lambda segment, now: 1.0 if now == segment.used_s else 0.0  # noqa: E731
     cache = PrefixTree(4, worth=ByRule(lambda segment: 0.5 * segment.used_s, just_now, most_fade=1.0))
-    for id in range(2):
-        served(cache, request(id, id + 1))
+    serve(cache, (1,), (2,))
     cache.evict(4, now_s)
     assert blocks(cache) == {(0, left)}
 

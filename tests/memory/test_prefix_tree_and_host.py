@@ -13,8 +13,7 @@ from simlora.core.request import Request
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Segment
 from simlora.policies.eviction.cost_model import CostModel
-from tests.examples import share
-from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, served, started, walk
+from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, serve, served, started, walk
 
 
 def with_host(host_capacity_tokens: int = 1000, **more: object) -> PrefixTree:
@@ -58,8 +57,7 @@ def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: Pre
 
 
 def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2))
-    served(tree, request(1, 1))
+    serve(tree, (1, 2), (1,))
     tree.evict(8, 2.0)
     _, second = tree.claim_prefix(request(2, 1, 2))
     with pytest.raises(AssertionError, match="KV comes before what it follows"):
@@ -77,8 +75,7 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
         return now_s + 0.5
 
     tree = with_host(send=send)
-    served(tree, request(0, 1, 2, 3))
-    served(tree, request(1, 1))
+    serve(tree, (1, 2, 3), (1,))
     tree.evict(12, 4.0)
     assert sent == [(8, 4.0, 0.0), (4, 4.0, 0.0)]
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
@@ -128,8 +125,7 @@ def test_both_parts_of_a_segment_are_ready_when_it_was(tree: PrefixTree) -> None
 def test_the_host_gives_up_what_is_worth_least() -> None:
     """Room for two blocks. They leave HBM in the order of their last use, and so do they leave the host."""
     tree = with_host(8)
-    for id, block in enumerate((1, 2, 3)):
-        served(tree, request(id, block))
+    serve(tree, (1,), (2,), (3,))
     tree.evict(8, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
     tree.evict(4, 3.0)
@@ -140,8 +136,7 @@ def test_the_host_gives_up_what_is_worth_least() -> None:
 def test_be_it_what_comes_just_now() -> None:
     """Worth is the number of the block here."""
     tree = with_host(8, worth=ByRule(lambda segment: -segment.blocks[0]))
-    for id, block in enumerate((1, 3, 2)):
-        served(tree, request(id, block))
+    serve(tree, (1,), (3,), (2,))
     for block in (2, 1, 3):
         (segment,) = tree.claim_prefix(request(9, block))
         tree.take_out(segment, 3.0)
@@ -151,9 +146,7 @@ def test_be_it_what_comes_just_now() -> None:
 def test_the_host_gives_up_leaves_before_what_they_follow() -> None:
     """The first block was used longest ago, but those behind it are of no use without it."""
     tree = with_host(16, worth=ByRule(lambda segment: segment.blocks[0]))
-    served(tree, request(0, 1, 5))
-    served(tree, request(1, 1, 6))
-    served(tree, request(2, 4))
+    serve(tree, (1, 5), (1, 6), (4,))
     tree.evict(16, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 1, 5), (0, 1, 6), (0, 4)}
     for id, left in enumerate(({(0, 1), (0, 1, 5), (0, 1, 6)}, {(0, 1), (0, 1, 6)}, {(0, 1)}, set())):
@@ -205,8 +198,7 @@ def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
 
 
 def test_parts_of_different_use_stay_apart_and_so_does_one_that_two_follow(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2))
-    served(tree, request(1, 1))
+    serve(tree, (1, 2), (1,))
     for gone in (running(tree, request(2, 5, 6)), running(tree, request(3, 5, 7))):
         tree.leave(gone, 2.0)
     tree.evict(20, 3.0)
@@ -251,8 +243,7 @@ def out(tree: PrefixTree, *hashes: int, adapter: Adapter | None = A) -> None:
 
 
 def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
-    for id, block in enumerate((1, 2, 3)):
-        served(returning, request(id, block))
+    serve(returning, (1,), (2,), (3,))
     for block in (2, 3, 1):
         out(returning, block)
     assert coming(returning) == [(3,), (2,), (1,)]
@@ -260,10 +251,9 @@ def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
 
 def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
     """It is not looked through before that has come."""
-    served(returning, request(0, 1))
-    for id in range(5):
-        served(returning, request(1 + id, 1, 2 + id))
-        out(returning, 1, 2 + id)
+    serve(returning, (1,), *((1, block) for block in range(2, 7)))
+    for block in range(2, 7):
+        out(returning, 1, block)
     out(returning, 1)
     assert coming(returning) == [(1,)]
     assert returning.frontier.node_count == 1
@@ -521,7 +511,6 @@ class Model:
     comes_back=st.booleans(),
     alone=st.booleans(),
 )
-@share(2)
 def test_hbm_and_host_are_sets_of_blocks(
     plan: list[tuple[str, object]], host_tokens: int, ranked: bool, comes_back: bool, alone: bool
 ) -> None:
