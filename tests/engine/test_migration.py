@@ -190,7 +190,7 @@ def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
     assert table.queue_s[1] > seconds
 
 
-def test_an_adapter_is_loaded_by_the_first_of_those_whom_a_plan_moves_and_waiting_costs_no_tokens() -> None:
+def test_an_adapter_is_loaded_by_the_first_request_that_a_plan_moves_and_waiting_costs_no_tokens() -> None:
     rows = (LONG, *(Row(0.0, adapter, 4, 3, 3) for adapter in (1, 1, 2, None)))
     rest = Planned(
         lambda view: Plan(tuple(Move(r, 0, 1) for r in view.requests_of(0)[1:]), "all at once"), 2**-8
