@@ -66,6 +66,15 @@ def test_a_request_from_another_replica_waits_since_it_came_and_no_longer() -> N
     assert not table.came_s
 
 
+def test_a_request_that_leaves_for_another_replica_takes_the_time_of_its_last_token_along() -> None:
+    _, replica, table, (one, two, _) = empty()
+    decode(replica, one)
+    table.requeue(one, NOW_S)
+    table.dequeue(one)
+    assert table.depart(one, 0) == (one, NOW_S, one.prefill_tokens)
+    assert table.depart(two, 3) == (two, None, 3)
+
+
 @pytest.mark.parametrize("way_out", ["preempt", "requeue", "stop"])
 def test_the_decode_window_ends_with_every_way_out_of_the_batch(way_out: str) -> None:
     _, replica, table, (one, two, _) = empty(reserve="paged")

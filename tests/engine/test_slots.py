@@ -128,6 +128,15 @@ def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> 
     assert never.reason[0] == "its adapter does not fit replica.adapter_region_tokens 8"
 
 
+def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() -> None:
+    """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
+    rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))
+    blocking = CASE.but(rows=rows, max_num_seqs=1)
+    ahead = blocking.but(loader="prefetching").run()
+    assert blocking.table().cold_start_s[2] == load_s(4)
+    assert (ahead.requests().cold_start_s[2], ahead.adapter_loads) == (0.0, 3)
+
+
 # A clock that stops -------------------------------------------------------------------------
 
 
