@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.engine.cases import COEFFICIENTS as C
+
+BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 
 READ_TWICE_S = min(C["prefill.intercept_s"], C["decode.intercept_s"])
 """What a pass that does the work of a prefill and of a decode step saves."""

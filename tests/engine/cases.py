@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from hypothesis import strategies as st
 
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
@@ -175,54 +176,36 @@ KERNELS = {
     "vllm": lambda calibration: Vllm(calibration, slots=3, max_lora_rank=32),
 }
 
-COEFFICIENTS = {
-    "prefill.intercept_s": 2**-6,
-    "prefill.per_token_s": 2**-11,
-    "prefill.per_token_sq_s": 2**-18,
-    "decode.intercept_s": 2**-6,
-    "decode.per_sequence_s": 2**-10,
-    "decode.per_sequence_sq_s": 2**-14,
-    "decode.per_context_token_s": 2**-14,
-    "kernels.bgmv.decode.intercept_s": 2**-8,
-    "kernels.bgmv.decode.per_sequence_max_rank_s": 2**-13,
-    "kernels.bgmv.prefill.intercept_s": 2**-8,
-    "kernels.bgmv.prefill.per_token_max_rank_s": 2**-15,
-    "kernels.mbgmv.decode.intercept_s": 2**-8,
-    "kernels.mbgmv.decode.per_rank_sum_s": 2**-12,
-    "kernels.mbgmv.decode.per_sequence_max_rank_s": 2**-13,
-    "kernels.mbgmv.prefill.intercept_s": 2**-8,
-    "kernels.mbgmv.prefill.per_token_rank_s": 2**-14,
-    "adapter_load.latency_s": 2**-8,
-    "adapter_load.bytes_per_s": 2**14,
-    "adapter_load.flush_s": 2**-5,
-    "merge.intercept_s": 2**-5,
-    "merge.per_byte_s": 2**-16,
-    "kernels.padded_bmm.decode.intercept_s": 2**-8,
-    "kernels.padded_bmm.decode.per_segment_s": 2**-9,
-    "kernels.padded_bmm.decode.per_segment_max_rank_s": 2**-13,
-    "kernels.padded_bmm.prefill.intercept_s": 2**-8,
-    "kernels.padded_bmm.prefill.per_segment_s": 2**-9,
-    "kernels.padded_bmm.prefill.per_token_max_rank_s": 2**-15,
-    "kernels.vllm.intercept_s": 2**-9,
-    "kernels.vllm.per_slot_s": 2**-12,
-    "kernels.vllm.per_slot_rank_s": 2**-16,
-    "kernels.vllm.per_adapter_s": 2**-10,
-    "kernels.vllm.few_tokens.per_adapter_s": 2**-11,
-    "kernels.vllm.few_tokens.per_adapter_rank_s": 2**-14,
-    "kernels.vllm.per_token_s": 2**-13,
-    "adapter_load.disk_latency_s": 2**-5,
-    "adapter_load.disk_bytes_per_s": 2**12,
+
+def powers_of_two(prefix: str, **exponents: int) -> dict[str, float]:
+    """Coefficients below a prefix, by their exponents."""
+    return {f"{prefix}.{name}": 2.0**exponent for name, exponent in exponents.items()}
+
+
+COEFFICIENTS: dict[str, float] = {
+    **powers_of_two("prefill", intercept_s=-6, per_token_s=-11, per_token_sq_s=-18),
+    **powers_of_two("decode", intercept_s=-6, per_sequence_s=-10),
+    **powers_of_two("decode", per_sequence_sq_s=-14, per_context_token_s=-14),
+    **powers_of_two("kernels.bgmv.decode", intercept_s=-8, per_sequence_max_rank_s=-13),
+    **powers_of_two("kernels.bgmv.prefill", intercept_s=-8, per_token_max_rank_s=-15),
+    **powers_of_two("kernels.mbgmv.decode", intercept_s=-8, per_rank_sum_s=-12, per_sequence_max_rank_s=-13),
+    **powers_of_two("kernels.mbgmv.prefill", intercept_s=-8, per_token_rank_s=-14),
+    **powers_of_two("adapter_load", latency_s=-8, bytes_per_s=14, flush_s=-5),
+    **powers_of_two("merge", intercept_s=-5, per_byte_s=-16),
+    **powers_of_two("kernels.padded_bmm.decode", intercept_s=-8, per_segment_s=-9),
+    **powers_of_two("kernels.padded_bmm.decode", per_segment_max_rank_s=-13),
+    **powers_of_two("kernels.padded_bmm.prefill", intercept_s=-8, per_segment_s=-9, per_token_max_rank_s=-15),
+    **powers_of_two("kernels.vllm", intercept_s=-9, per_slot_s=-12, per_slot_rank_s=-16, per_adapter_s=-10),
+    **powers_of_two("kernels.vllm.few_tokens", per_adapter_s=-11, per_adapter_rank_s=-14),
+    **powers_of_two("kernels.vllm", per_token_s=-13),
+    **powers_of_two("adapter_load", disk_latency_s=-5, disk_bytes_per_s=12),
     "collectives.base_all_reduces_per_layer": 0,
     "collectives.latency_s": 0.0,
     "collectives.bytes_per_s": 2.0**90,  # too fast to be seen: the sums below are the kernels' own
-    "scheduler.per_passed_request_s": 2**-12,
-    "host.intercept_s": 2**-8,
-    "host.per_sequence_s": 2**-12,
-    "cpu_lora.tokens_per_core": 8.0,
-    "cpu_lora.intercept_s": 2**-10,
-    "cpu_lora.per_token_s": 2**-10,
-    "cpu_lora.per_token_rank_s": 2**-13,
-    "cpu_lora.sync_s": 2**-11,
+    **powers_of_two("scheduler", per_passed_request_s=-12),
+    **powers_of_two("host", intercept_s=-8, per_sequence_s=-12),
+    **powers_of_two("cpu_lora", tokens_per_core=3, intercept_s=-10, per_token_s=-10, per_token_rank_s=-13),
+    **powers_of_two("cpu_lora", sync_s=-11),
 }
 """Powers of two: with arrivals on a grid, times are exact and events really fall together."""
 
@@ -297,7 +280,7 @@ class Case:
     failures: tuple[tuple[int, float, float | None], ...] = ()
     stragglers: tuple[tuple[int, float, float | None, float], ...] = ()
     slow_links: tuple[tuple[int, float, float | None, float], ...] = ()
-    autoscaler: str = "fixed"
+    autoscaler: str | Autoscaler = "fixed"
     least_replicas: int = 1
     boot_s: float = 2**-3
     warm_up_adapters: int = 0
@@ -336,38 +319,32 @@ class Case:
 
     def limits(self) -> ReplicaConfig:
         """The limits of a replica as the engine takes them."""
-        return ReplicaConfig(
-            kv_token_budget=self.capacity,
-            max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=self.max_num_batched_tokens,
-            max_wait_tokens=self.max_wait_tokens,
-            reserve=self.reserve,
-            block_size=self.block_size,
-            watermark=self.watermark,
-            preemption=self.preemption,
-            tp=self.tp,
-            max_loras=self.max_loras,
-            max_lora_rank=self.max_lora_rank,
-            adapter_memory=self.adapter_memory,
-            adapter_region_tokens=self.adapter_region_tokens,
-            max_cpu_loras=self.max_cpu_loras,
-            adapter_tokenizers=self.adapter_tokenizers,
-            prefix_caching=self.prefix_caching,
-            host_kv_tokens=self.host_kv_tokens,
-        )
+        return ReplicaConfig(kv_token_budget=self.capacity, **{name: getattr(self, name) for name in LIMITS})
 
     def larger(self, limits: ReplicaConfig) -> ReplicaConfig:
         """The limits of the others: half as much memory again, and what is their own."""
         return replace(limits, **({"kv_token_budget": limits.kv_token_budget * 3 // 2} | dict(self.own)))
 
-    def scenario(self, *, fast_forward: bool = True, timeline: bool = True) -> Scenario:
-        """The case as the engine takes it."""
+    def scenario(self, *, fast_forward: bool = True, timeline: bool = True, **policies: Any) -> Scenario:
+        """The case as the engine takes it, with these policies instead of the case's own."""
         of = lambda key, kind, rows: tuple(  # noqa: E731
             kind(**{key: id, "at_s": at_s, "until_s": until_s, "factor": factor})
             for id, at_s, until_s, factor in rows
         )
         calibration = Calibration("test", "gpu", "tiny", self.tp, {}, self.coefficients)
         limits = self.limits()
+        others = Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration))
+        scaler, stays = self.autoscaler, self.migrates_every_s is None
+        own = Policies(
+            scheduler=SCHEDULERS[self.scheduler],
+            loader=LOADERS[self.loader],
+            eviction=EVICTIONS[self.eviction],
+            kernel=KERNELS[self.kernel],
+            router=ROUTERS[self.router](),
+            placement=(PLACEMENTS | BINDING)[self.placement](),
+            migration=Stay() if stays else MIGRATIONS[self.migration](self.migrates_every_s),
+            decode_router=ROUTERS[self.decode_router]() if self.prefill_replicas else None,
+        )
         return Scenario(
             trace=self.trace(),
             cluster=ClusterConfig(
@@ -385,48 +362,45 @@ class Case:
                 ),
                 stragglers=of("replica", Straggler, self.stragglers),
                 slow_links=of("host", SlowLink, self.slow_links),
-                replica_groups=(
-                    Kind(replicas=self.others, replica=self.larger(limits), calibration=slower(calibration)),
-                )
-                if self.others
-                else (),
+                replica_groups=(others,) if self.others else (),
             ),
             model=replace(TINY, layers=self.layers),
             calibration=calibration,
             replica=limits,
             scaling=ScalingConfig(
-                autoscaler=AUTOSCALERS[self.autoscaler](),
+                autoscaler=AUTOSCALERS[scaler]() if isinstance(scaler, str) else scaler,
                 least_replicas=self.least_replicas,
                 boot_s=self.boot_s,
                 warm_up_adapters=self.warm_up_adapters,
             ),
             ttft_targets_s=None if self.ttft_targets_s is None else np.array(self.ttft_targets_s),
-            policies=Policies(
-                scheduler=SCHEDULERS[self.scheduler],
-                loader=LOADERS[self.loader],
-                eviction=EVICTIONS[self.eviction],
-                kernel=KERNELS[self.kernel],
-                router=ROUTERS[self.router](),
-                placement=(PLACEMENTS | BINDING)[self.placement](),
-                migration=Stay()
-                if self.migrates_every_s is None
-                else MIGRATIONS[self.migration](self.migrates_every_s),
-                decode_router=ROUTERS[self.decode_router]() if self.prefill_replicas else None,
-            ),
+            policies=replace(own, **policies),
             fast_forward=fast_forward,
             timeline=timeline,
             until_s=self.until_s,
         )
 
-    def simulation(self, *, fast_forward: bool = True) -> Simulation:
-        """The cluster after the run."""
-        simulation = Simulation(self.scenario(fast_forward=fast_forward))
+    def simulation(self, **how: Any) -> Simulation:
+        """The cluster after the run of such a `scenario`."""
+        simulation = Simulation(self.scenario(**how))
         simulation.run()
         return simulation
 
-    def run(self, *, fast_forward: bool = True) -> Recorder:
+    def run(self, **how: Any) -> Recorder:
         """What was recorded."""
-        return self.simulation(fast_forward=fast_forward).recorder
+        return self.simulation(**how).recorder
+
+    def table(self, **how: Any) -> pd.DataFrame:
+        """The requests as they ended."""
+        return self.run(**how).requests()
+
+    def serve(self, *rows: Row, **changes: object) -> pd.DataFrame:
+        """The same for these rows, with something else."""
+        return self.but(rows=rows, **changes).table()
+
+
+LIMITS = {each.name for each in fields(Case)} & {each.name for each in fields(ReplicaConfig)}
+"""What a case says of a replica under the engine's own name."""
 
 
 # Drawing cases ------------------------------------------------------------------------------

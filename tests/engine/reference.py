@@ -207,7 +207,7 @@ class Node:
         self.preempt()
 
     def token(self, jobs: Sequence[Job]) -> None:
-        """Everybody in this iteration has one token more."""
+        """Every request of this iteration has one token more."""
         for job in jobs:
             job.generated += 1
             if job.generated == 1:

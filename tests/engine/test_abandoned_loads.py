@@ -10,9 +10,10 @@ from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from tests.engine.by_hand import prefill_s, steps_s
-from tests.engine.cases import COEFFICIENTS, Case, Row, family, placed
+from tests.engine.cases import COEFFICIENTS, Case, Row
 from tests.engine.observing import observed
-from tests.engine.test_fast_forward import assert_same
+from tests.engine.test_fast_forward import abandoning
+from tests.examples import share
 
 SLOW = {**COEFFICIENTS, "adapter_load.bytes_per_s": 2.0**9}
 """64 bytes, an adapter of rank 1, in an eighth of a second: several steps."""
@@ -64,18 +65,6 @@ def strict(case: Case, fast_forward: bool = True) -> int:
     return Strict.abandoned
 
 
-@st.composite
-def slow_loads(draw: st.DrawFn) -> Case:
-    """Scenarios in which loads take long, adapters are fetched ahead, and KV needs their room."""
-    loaders = draw(st.sampled_from((("prefetching",), ("prefetching", "asynchronous"))))
-    kinds = {"loaders": loaders, "reserves": ("full", "peak", "paged")}
-    case = draw(st.one_of(family(adapter_memories=("unified",), **kinds), placed(**kinds)))
-    known, slower = case.coefficients, draw(st.sampled_from((1, 16, 128)))
-    known = {**known, "adapter_load.bytes_per_s": known["adapter_load.bytes_per_s"] / slower}
-    largest = max(row.prompt_tokens + row.max_output_tokens for row in case.rows) + 4 * max(case.ranks)
-    return case.but(coefficients=known, capacity=largest + draw(st.sampled_from((0, 4, 16))))
-
-
 AHEAD = Case(
     rows=(Row(0.0, None, 4, 20, 20), Row(2**-7, None, 90, 2, 4), Row(2**-7, 0, 4, 2, 2)),
     ranks=(1,),
@@ -95,17 +84,11 @@ def test_a_request_that_takes_the_slots_of_an_abandoned_load_waits_until_that_wo
     sent_s = prefill_s(4)
     ready_s = sent_s + 2**-8 + 64 / 2**9
     assert sent_s + steps_s(3, 5) < ready_s
-    for fast_forward in (True, False):
-        table = AHEAD.run(fast_forward=fast_forward).requests()
-        assert table.admitted_s[1] == pytest.approx(ready_s)
+    assert AHEAD.table().admitted_s[1] == pytest.approx(ready_s)
     assert strict(AHEAD) > 0
 
 
-@given(slow_loads(), st.booleans())
+@given(abandoning(), st.booleans())
+@share(2 / 3)
 def test_no_slot_is_written_to_that_a_load_still_writes_to(case: Case, fast_forward: bool) -> None:
     event(f"abandoned: {strict(case, fast_forward) > 0}")
-
-
-@given(slow_loads())
-def test_fast_forward_equals_the_plain_loop_when_loads_are_abandoned(case: Case) -> None:
-    assert_same(case.simulation(), case.simulation(fast_forward=False))

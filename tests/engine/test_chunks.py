@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 
 from simlora.engine.cluster.simulation import Simulation
-from simlora.metrics.recorder import Recorder
 from simlora.metrics.tracing import Ran
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
@@ -18,109 +17,69 @@ from tests.engine.cases import COEFFICIENTS, Case, Row, family
 from tests.examples import share
 
 CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", max_wait_tokens=0)
+FIRST = Row(0.0, None, 4, 4, 4)
 
 
-def run(*rows: Row, fast_forward: bool = True, **changes: object) -> Recorder:
-    return CASE.but(rows=rows, **changes).run(fast_forward=fast_forward)
-
-
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next(
-    fast_forward: bool,
-) -> None:
+def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next() -> None:
     """20 tokens: 16 and 4. The other prompt of 7 comes along with the 4, and both go on together."""
-    table = run(Row(0.0, None, 20, 2, 2), Row(0.0, None, 7, 2, 2), fast_forward=fast_forward).requests()
+    found = CASE.serve(Row(0.0, None, 20, 2, 2), Row(0.0, None, 7, 2, 2))
     first_s = chunks_s((0, 16))
-    assert table.admitted_s.tolist() == [0.0, first_s]
     both_s = first_s + chunks_s((16, 4), (0, 7))
-    assert table.first_token_s.tolist() == [both_s, both_s]
-    assert table.finish_s.tolist() == [both_s + step_s(21, 8)] * 2
+    assert found.admitted_s.tolist() == [0.0, first_s]
+    assert found.first_token_s.tolist() == [both_s, both_s]
+    assert found.finish_s.tolist() == [both_s + step_s(21, 8)] * 2
 
 
 def test_chunks_pay_for_the_same_attention_as_a_whole_prompt_and_for_the_weights_each_time() -> None:
-    chunked = run(Row(0.0, None, 40, 1, 1)).requests().latency_s[0]
-    whole = run(Row(0.0, None, 40, 1, 1), scheduler="fcfs").requests().latency_s[0]
-    assert chunked == pytest.approx(whole + 2 * CASE.coefficients["prefill.intercept_s"], abs=1e-12)
+    chunked, whole = (CASE.serve(Row(0.0, None, 40, 1, 1), scheduler=s) for s in ("chunked_prefill", "fcfs"))
+    twice_s = 2 * COEFFICIENTS["prefill.intercept_s"]
+    assert chunked.latency_s[0] == pytest.approx(whole.latency_s[0] + twice_s, abs=1e-12)
 
 
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_the_running_batch_takes_its_step_in_the_same_pass(fast_forward: bool) -> None:
-    """The second comes during the prefill of the first: a chunk of 7 beside a step of the first."""
-    recorder = run(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 7, 2, 2), fast_forward=fast_forward)
-    table = recorder.requests()
-    mixed_s = prefill_s(4) + prefill_s(7) + step_s(5) - READ_TWICE_S
-    assert table.admitted_s[1] == prefill_s(4)
-    assert table.first_token_s[1] == mixed_s
-    assert table.finish_s[1] == mixed_s + step_s(6, 8)
-    assert table.finish_s[0] == mixed_s + step_s(6, 8) + step_s(7)
+@pytest.mark.parametrize("loader, waits_s", [("cached", 0.0), ("blocking", load_s(1))])
+def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s: float):
+    """The second comes during the prefill of the first: a chunk of 7 beside a step of the first, once its weights are
+    there.
+    """
+    found = CASE.serve(FIRST, Row(2**-10, 0, 7, 2, 2), loader=loader)
+    mixed_s = prefill_s(4) + waits_s + prefill_s(7) + step_s(5) - READ_TWICE_S
+    assert (found.admitted_s[1], found.cold_start_s[1]) == (prefill_s(4) + waits_s, waits_s)
+    assert found.first_token_s[1] == mixed_s
+    assert found.finish_s[1] == mixed_s + step_s(6, 8)
+    assert found.finish_s[0] == mixed_s + step_s(6, 8) + step_s(7)
 
 
 def test_a_running_request_takes_one_token_of_the_budget() -> None:
-    """15 are left for the prompt of 18, and then 15 again for its last 3."""
-    table = run(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 18, 1, 1)).requests()
+    """15 are left for the prompt of 18, and then 15 again for its last 3; iterations that do both count once."""
+    simulation = CASE.but(rows=(FIRST, Row(2**-10, None, 18, 1, 1))).simulation()
     first_s = chunks_s((0, 15)) + step_s(5) - READ_TWICE_S
     second_s = chunks_s((15, 3)) + step_s(6) - READ_TWICE_S
-    assert table.finish_s[1] == prefill_s(4) + first_s + second_s
-    assert table.finish_s[0] == prefill_s(4) + first_s + second_s + step_s(7)
-
-
-def test_iterations_are_counted_once_also_where_they_do_both() -> None:
-    simulation = CASE.but(rows=(Row(0.0, None, 4, 4, 4), Row(2**-10, None, 18, 1, 1))).simulation()
+    ends_s = prefill_s(4) + first_s + second_s
+    assert simulation.recorder.requests().finish_s.tolist() == [ends_s + step_s(7), ends_s]
     assert simulation.fleet.replicas[0].view.iterations == 4
 
 
-def test_a_batch_as_large_as_the_budget_leaves_nothing_for_prefills() -> None:
-    """Sixteen that said their first token together decode; the seventeenth waits until they are done."""
-    rows = (*(Row(0.0, None, 1, 4, 4) for _ in range(16)), Row(2**-10, None, 4, 1, 1))
-    table = run(*rows).requests()
-    assert table.finish_s.nunique() == 2
-    assert table.admitted_s[16] == table.finish_s[0]
-
-
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped(
-    fast_forward: bool,
-) -> None:
+def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped():
+    """First come, first served waits behind one adapter too many."""
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
-    table = run(*rows, max_loras=1, fast_forward=fast_forward).requests()
+    found = CASE.serve(*rows, max_loras=1)
     looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
     together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
-    assert table.finish_s[[0, 2, 3]].tolist() == [together_s] * 3
-    assert table.finish_s[1] == together_s + prefill_s(4) + step_s(5)
-
-
-def test_first_come_first_served_waits_behind_one_adapter_too_many() -> None:
-    rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0)]
-    table = run(*rows, max_loras=1, scheduler="fcfs").requests()
     alone_s = prefill_s(4) + step_s(5)
-    assert table.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
+    assert found.finish_s.tolist() == [together_s, together_s + alone_s, together_s, together_s]
+    waits = CASE.serve(*rows[:3], max_loras=1, scheduler="fcfs")
+    assert waits.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
 
 
-def test_the_batch_waits_for_the_weights_of_a_request_that_joins_it() -> None:
-    table = run(Row(0.0, None, 4, 4, 4), Row(2**-10, 0, 7, 2, 2), loader="blocking").requests()
-    mixed_s = prefill_s(4) + load_s(1) + prefill_s(7) + step_s(5) - READ_TWICE_S
-    assert table.cold_start_s[1] == load_s(1)
-    assert table.first_token_s[1] == mixed_s
-
-
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted(fast_forward: bool) -> None:
+def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted() -> None:
     """9 + 31 slots fill the pool of 40. With its next token the older takes the younger's, 15 tokens done."""
-    case = CASE.but(
-        rows=(Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1)),
-        capacity=40,
-        reserve="paged",
-        block_size=1,
-        watermark=0.0,
-    )
-    table = case.run(fast_forward=fast_forward).requests()
-    assert table.preemptions.tolist() == [0, 1]
-    mixed_s = chunks_s((0, 15)) + step_s(9) - READ_TWICE_S
-    older_s = prefill_s(8) + mixed_s + steps_s(18, 10)
-    assert table.admitted_s[1] == prefill_s(8)
-    assert table.finish_s[0] == pytest.approx(older_s, abs=1e-12)
+    rows = (Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1))
+    found = CASE.serve(*rows, capacity=40, reserve="paged", block_size=1, watermark=0.0)
+    assert found.preemptions.tolist() == [0, 1]
+    assert found.admitted_s[1] == prefill_s(8)
+    older_s = prefill_s(8) + chunks_s((0, 15)) + step_s(9) - READ_TWICE_S + steps_s(18, 10)
     younger_s = chunks_s((0, 16)) + chunks_s((16, 14))
-    assert table.finish_s[1] == pytest.approx(older_s + younger_s, abs=1e-12)
+    assert found.finish_s.tolist() == pytest.approx([older_s, older_s + younger_s], abs=1e-12)
 
 
 class Telling(ChunkedSlo):
@@ -140,11 +99,11 @@ class Telling(ChunkedSlo):
 @given(
     family(schedulers=("chunked_slo",), loaders=("cached",), max_loras=(None,), preemptions=("recompute",))
 )
-@share(1 / 2)
+@share(1 / 4)
 def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:
-    telling, scenario = Telling(), case.but(replicas=1, others=0).scenario()
-    policies = replace(scenario.policies, scheduler=lambda: telling)
-    recorder = Simulation(replace(scenario, policies=policies, tracing=True)).run()
+    telling = Telling()
+    scenario = case.but(replicas=1, others=0).scenario(scheduler=lambda: telling)
+    recorder = Simulation(replace(scenario, tracing=True)).run()
     assert recorder.tracing is not None
     happened = recorder.tracing.until(recorder.last_s).happened
     ran = {ran.since_s: ran.until_s - ran.since_s for ran in happened if isinstance(ran, Ran)}

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.core.errors import InputError
 from simlora.engine.clients import Clients
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
-from tests.engine.by_hand import prefill_s, step_s, steps_s
+from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
-from tests.engine.test_queueing import ONE_SERVER, SEATS, arrivals, assert_mean, exponential
+from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
+from tests.examples import share
 
 MANY = Clients(outstanding=10**6)
 
@@ -33,16 +33,14 @@ def calls(simulation: ClientSimulation) -> pd.DataFrame:
     return pd.DataFrame(simulation.calls())
 
 
-def rows(simulation: ClientSimulation) -> pd.DataFrame:
-    return simulation.requests()
+def played_again(ours: ClientSimulation, case: Case) -> None:
+    """What was sent gives the same run again."""
+    again = Simulation(replace(case.scenario(), trace=ours.trace()))
+    again.run()
+    assert_same(ours, again)
 
 
 # Against the run of the trace ---------------------------------------------------------------
-
-
-@given(case=cases(max_outstanding=(None, 2)))
-def test_clients_without_limits_send_the_trace(case: Case) -> None:
-    assert_same(played(case, MANY), case.simulation())
 
 
 @given(
@@ -51,35 +49,30 @@ def test_clients_without_limits_send_the_trace(case: Case) -> None:
     think_s=st.sampled_from((0.0, 0.25)),
     retries=st.integers(0, 2),
 )
-def test_what_was_sent_gives_the_same_run_again(
-    case: Case, outstanding: int, think_s: float, retries: int
-) -> None:
-    ours = played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries))
-    again = Simulation(replace(case.scenario(), trace=ours.trace()))
-    again.run()
-    assert_same(ours, again)
+@share(1 / 3)
+def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, think_s: float, retries: int):
+    """And clients without limits send the trace."""
+    assert_same(played(case, MANY), case.simulation())
+    played_again(played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries)), case)
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [*CHANGING, {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}],
-    ids=lambda changes: next(iter(changes)) if isinstance(changes, dict) else None,
+    "changes", [*CHANGING, {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}], ids=", ".join
 )
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
     case = CASE.but(rows=ROWS, **changes)
     ours = played(case, Clients(outstanding=3, think_s=0.125, retries=2))
-    again = Simulation(replace(case.scenario(), trace=ours.trace()))
-    again.run()
-    assert_same(ours, again)
+    played_again(ours, case)
     assert set(calls(ours)["status"]) <= {"answered", "gave up"}
 
 
 @given(case=cases(), patience_s=st.sampled_from((0.01, 0.1, 0.5, 2.0)), retries=st.integers(0, 2))
+@share(1 / 3)
 def test_iterations_taken_together_change_nothing(case: Case, patience_s: float, retries: int) -> None:
     clients = Clients(patience_s=patience_s, retries=retries, outstanding=3)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
     pd.testing.assert_frame_equal(calls(fast), calls(plain), check_exact=True)
-    pd.testing.assert_frame_equal(rows(fast), rows(plain), check_exact=True)
+    pd.testing.assert_frame_equal(fast.requests(), plain.requests(), check_exact=True)
 
 
 # Laws ---------------------------------------------------------------------------------------
@@ -91,12 +84,13 @@ def test_iterations_taken_together_change_nothing(case: Case, patience_s: float,
     patience_s=st.sampled_from((None, 0.1)),
     retries=st.integers(0, 2),
 )
+@share(1 / 3)
 def test_every_call_ends_and_no_more_are_under_way_than_may_be(
     case: Case, outstanding: int, patience_s: float | None, retries: int
 ) -> None:
     clients = Clients(outstanding=outstanding, patience_s=patience_s, retries=retries)
     simulation = played(case, clients)
-    found, attempts = calls(simulation), rows(simulation)
+    found, attempts = calls(simulation), simulation.requests()
     assert len(found) == len(case.rows)
     assert set(found["status"]) <= {"answered", "gave up"}
     assert found["attempts"].sum() == len(attempts)
@@ -115,23 +109,7 @@ def test_every_call_ends_and_no_more_are_under_way_than_may_be(
         assert (begun <= patience_s * (1 + 1e-12)).all()
 
 
-def test_the_same_seed_gives_the_same_waits() -> None:
-    case, clients = CASE.but(rows=ROWS, max_outstanding=1), Clients(retries=3)
-    one, same = played(case, clients), played(case, clients)
-    pd.testing.assert_frame_equal(calls(one), calls(same), check_exact=True)
-    assert calls(one)["attempts"].max() > 1
-
-
 # By hand ------------------------------------------------------------------------------------
-
-
-def test_one_at_a_time_with_a_pause() -> None:
-    """Three requests of 2 tokens that are due at once: each is sent a quarter second after the one before has ended."""
-    case = CASE.but(rows=(Row(0.0, None, 4, 2, 2),) * 3)
-    found = calls(played(case, Clients(outstanding=1, think_s=0.25)))
-    one_s = prefill_s(4) + step_s(5)
-    assert found["sent_s"].tolist() == pytest.approx([0.0, one_s + 0.25, 2 * (one_s + 0.25)])
-    assert found["latency_s"].tolist() == pytest.approx([one_s] * 3)
 
 
 def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> None:
@@ -140,7 +118,7 @@ def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> N
     later = (Row(0.0, None, 4, 5, 5), Row(0.75 * first_s, None, 4, 5, 5))
     case = CASE.but(rows=(Row(0.0, None, 4, 50, 50), *later), max_num_seqs=1)
     simulation = played(case, Clients(patience_s=0.5 * first_s))
-    found, attempts = calls(simulation), rows(simulation)
+    found, attempts = calls(simulation), simulation.requests()
     assert found["status"].tolist() == ["answered", "gave up", "answered"]
     assert found["abandoned"].tolist() == [0, 1, 0]
     assert found["ttft_s"][2] == pytest.approx(0.25 * first_s + prefill_s(4))
@@ -152,9 +130,9 @@ def test_a_prompt_that_is_being_processed_when_its_client_leaves_is_aborted_too(
     """The GPU goes on to its end, so that the other request waits for that."""
     case = CASE.but(rows=(Row(0.0, None, 40, 5, 5), Row(0.0, None, 4, 2, 2)), max_num_batched_tokens=40)
     simulation = played(case, Clients(patience_s=0.5 * prefill_s(40)))
-    assert rows(simulation)["status"].tolist() == ["aborted", "aborted"]
+    assert simulation.requests()["status"].tolist() == ["aborted", "aborted"]
     assert simulation.recorder.requests()["output_tokens"][0] == 1
-    assert math.isnan(rows(simulation)["ttft_s"][0])
+    assert math.isnan(simulation.requests()["ttft_s"][0])
     assert simulation.clock.now == pytest.approx(prefill_s(40))
 
 
@@ -168,7 +146,7 @@ def test_waits_between_retries_double(retries: int, sent_s: list[float]) -> None
         coefficients={**ONE_SERVER.coefficients, "prefill.per_token_s": per_token_s},
     )
     simulation = played(case, Clients(retries=retries, backoff_jitter=0.0))
-    found, attempts = calls(simulation), rows(simulation)
+    found, attempts = calls(simulation), simulation.requests()
     assert attempts["arrival_s"].tolist()[1:] == pytest.approx(sent_s)
     assert found["status"].tolist() == ["answered", "answered" if retries == 9 else "gave up"]
 
@@ -198,11 +176,6 @@ def test_the_run_of_a_trace_has_no_clients_that_react() -> None:
         Simulation(replace(CASE.scenario(), clients=Clients(retries=1))).run()
 
 
-def test_a_pause_needs_a_closed_loop() -> None:
-    with pytest.raises(InputError, match=r"clients.think_s is between the requests of a closed loop"):
-        Clients(think_s=1.0)
-
-
 # Theory -------------------------------------------------------------------------------------
 
 
@@ -219,8 +192,8 @@ def mean_value_analysis(clients: int, think_s: float) -> float:
 @pytest.mark.parametrize(("outstanding", "think_s"), [(1, 2.0), (4, 3.0), (8, 3.0)])
 def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding: int, think_s: float) -> None:
     means = []
-    for seed in range(12):
-        services = exponential(np.random.default_rng(seed), 4000)
+    for seed in SEEDS:
+        services = exponential(np.random.default_rng(seed), 2000)
         case = ONE_SERVER.but(rows=tuple(Row(0.0, None, int(n), 1, 1) for n in services))
         found = calls(played(case, Clients(outstanding=outstanding, think_s=think_s)))
         sent_s = found["sent_s"].to_numpy()[500:]
@@ -234,14 +207,9 @@ def test_so_many_leave_a_queue_as_theory_says(rate: float, patience_s: float) ->
     falls = math.exp(-(1 - rate) * patience_s)
     theory = (1 - rate) * rate * falls / (1 - rate * rate * falls)
     means = []
-    for seed in range(12):
+    for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        services, arrival_s = exponential(rng, 8000), arrivals(rng, rate, 8000)
-        case = SEATS.but(
-            rows=tuple(
-                Row(t, None, 1, int(n) + 1, int(n) + 1) for t, n in zip(arrival_s, services, strict=True)
-            ),
-            max_num_seqs=1,
-        )
+        services, arrival_s = exponential(rng, 4000), arrivals(rng, rate, 4000)
+        case = SEATS.but(rows=answers(arrival_s, services), max_num_seqs=1)
         means.append(calls(played(case, Clients(patience_s=patience_s)))["abandoned"][500:].mean())
     assert_mean(means, theory, power=0.03)

@@ -1,7 +1,6 @@
 """Clock and Link: what happens at the same moment has a written order."""
 
 import itertools
-from itertools import permutations
 
 import pytest
 from hypothesis import given
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Event, Moment, Process
 from simlora.engine.replica.link import Link
+from tests.engine.by_hand import BOTH, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 
 MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from((ARRIVAL, BOUNDARY)), st.integers(0, 2**39))
@@ -20,42 +20,17 @@ def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[f
     for moment in moments:
         clock.call(*moment, lambda moment=moment: happened.append((clock.now, *moment[1:])))
     clock.run()
+    assert ARRIVAL < BOUNDARY, "requests arrive before iterations end"
     assert happened == sorted(moments)
 
 
-def test_at_the_same_time_requests_arrive_before_iterations_end() -> None:
-    assert ARRIVAL < BOUNDARY
-
-
 def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
+    """A relative timeout would give 0.2 + (0.9 - 0.2), which is not 0.9."""
     clock, seen = Clock(), []
-
-    def later() -> None:
-        clock.call(0.9, BOUNDARY, 0, lambda: seen.append(clock.now))
-
+    later = lambda: clock.call(0.9, BOUNDARY, 0, lambda: seen.append(clock.now))  # noqa: E731
     clock.call(0.2, ARRIVAL, 0, later)
     clock.run()
-    assert seen == [0.9]
-    assert 0.2 + (0.9 - 0.2) != 0.9, "which is what a relative timeout would have given"
-
-
-def test_a_moved_event_happens_once_at_the_new_time_and_can_be_moved_again() -> None:
-    clock, seen = Clock(), []
-    event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append(clock.now))
-    clock.schedule(event, 2.0)
-    clock.schedule(event, 7.0)
-    clock.run()
-    assert seen == [7.0]
-
-
-def test_a_cancelled_event_does_not_happen() -> None:
-    clock, seen = Clock(), []
-    event = clock.call(5.0, BOUNDARY, 0, lambda: seen.append("cancelled"))
-    clock.call(5.0, BOUNDARY, 1, lambda: seen.append("not"))
-    clock.cancel(event)
-    clock.cancel(event)  # it is not scheduled any more
-    clock.run()
-    assert seen == ["not"]
+    assert seen == [0.9] != [0.2 + (0.9 - 0.2)]
 
 
 def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
@@ -80,40 +55,28 @@ def test_the_clock_refuses_to_go_back() -> None:
         clock.call(2.0, ARRIVAL, 0, lambda: None)
 
 
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool) -> None:
+@BOTH
+@pytest.mark.parametrize("late_s, steps", [(0.0, 6), (2**-30, 7)])
+def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool, late_s: float, steps: int):
     """All times are powers of two, so the arrival falls on the end of the sixth step exactly."""
-    first = Row(0.0, None, 8, 20, 20)
-    alone = Case(rows=(first,), max_wait_tokens=0)
-    c = alone.coefficients
-    end_s = c["prefill.intercept_s"] + 8 * c["prefill.per_token_s"] + 64 * c["prefill.per_token_sq_s"]
-    step_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
-    end_s += sum(step_s + (9 + i) * c["decode.per_context_token_s"] for i in range(6))
-    table = alone.but(rows=(first, Row(end_s, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
-    assert table.admitted_s[1] == end_s
-    late = (
-        alone.but(rows=(first, Row(end_s + 2**-30, None, 8, 1, 1))).run(fast_forward=fast_forward).requests()
-    )
-    assert late.admitted_s[1] > end_s + c["decode.intercept_s"]
+    first, arrival_s = Row(0.0, None, 8, 20, 20), prefill_s(8) + steps_s(6, 9) + late_s
+    case = Case(rows=(first, Row(arrival_s, None, 8, 1, 1)), max_wait_tokens=0)
+    assert case.table(fast_forward=fast_forward).admitted_s[1] == prefill_s(8) + steps_s(steps, 9)
 
 
 def test_simultaneous_arrivals_are_served_in_order_of_id() -> None:
     case = Case(rows=tuple(Row(1.0, None, p, 1, 1) for p in (3, 2, 1)), max_num_seqs=1)
-    assert case.run().requests().admitted_s.is_monotonic_increasing
+    assert case.table().admitted_s.is_monotonic_increasing
 
 
-def test_a_link_serves_one_transfer_after_the_other() -> None:
-    link = Link()
-    assert link.transfer(1.0, 0.5) == 1.5
-    assert link.transfer(1.25, 0.5) == 2.0, "waits for the one before"
-    assert link.transfer(3.0, 0.5) == 3.5, "starts at once when the link is free"
-    assert link.busy_s == 1.5
-
-
-def test_the_time_a_link_is_busy_does_not_depend_on_the_order() -> None:
-    for durations in permutations((0.25, 0.5, 1.0)):
-        link = Link()
-        assert [link.transfer(0.0, d) for d in durations][-1] == link.busy_s == 1.75
+def test_a_link_serves_one_transfer_after_the_other_and_a_listener_hears_of_each() -> None:
+    link, heard = Link(), []
+    link.on_transfer += (lambda *transfer: heard.append(transfer),)
+    assert link.transfer(1.0, 0.5, what=7) == 1.5
+    assert link.transfer(1.25, 0.5, launch_s=0.125) == 2.0, "waits for the one before"
+    assert link.transfer(3.0, 0.5, launch_s=0.125) == 3.625, "starts at once when the link is free"
+    assert heard == [(1.0, 1.5, 7), (1.5, 2.0, None), (3.0, 3.625, None)]
+    assert link.busy_s == 1.625
 
 
 # Processes ------------------------------------------------------------------------------------
@@ -165,15 +128,6 @@ def test_an_exception_of_a_process_ends_the_run() -> None:
     clock.process(failing())
     with pytest.raises(ValueError, match="in a process"):
         clock.run()
-
-
-def test_a_listener_hears_when_each_transfer_begins_and_ends_and_what_it_is_of() -> None:
-    link, heard = Link(), []
-    link.on_transfer += (lambda *transfer: heard.append(transfer),)
-    link.transfer(1.0, 0.5, what=7)
-    link.transfer(1.25, 0.5, launch_s=0.125)
-    link.transfer(3.0, 0.5, launch_s=0.125)
-    assert heard == [(1.0, 1.5, 7), (1.5, 2.0, None), (3.0, 3.625, None)]
 
 
 # Against a sorted list --------------------------------------------------------------------------

@@ -13,9 +13,7 @@ SLOPES = st.one_of(st.just(0.0), st.floats(1e-9, 1e-2))
 
 
 @given(STARTS, BASES, SLOPES, st.integers(0, 300))
-def test_k_steps_take_the_sum_of_their_lengths(
-    start_s: float, base_s: float, slope_s: float, steps: int
-) -> None:
+def test_k_steps_take_the_sum_of_their_lengths(start_s: float, base_s: float, slope_s: float, steps: int):
     window = DecodeWindow(start_s, base_s, slope_s)
     end_s = start_s + sum(base_s + i * slope_s for i in range(steps))
     assert window.end_s(steps) == pytest.approx(end_s, rel=1e-12)
@@ -35,15 +33,9 @@ def test_the_first_boundary_is_the_earliest_that_is_not_before_the_event(
 
 @given(STARTS, BASES, SLOPES, st.integers(1, 10_000))
 @example(0.0, 1e-5, 0.0, 10_000)
-def test_an_event_on_a_boundary_belongs_to_it(
-    start_s: float, base_s: float, slope_s: float, steps: int
-) -> None:
+def test_an_event_on_a_boundary_belongs_to_it(start_s: float, base_s: float, slope_s: float, steps: int):
     window = DecodeWindow(start_s, base_s, slope_s)
     assert window.end_s(window.first_boundary(window.end_s(steps))) == window.end_s(steps)
-
-
-def test_an_event_before_the_start_waits_for_the_first_step() -> None:
-    assert DecodeWindow(5.0, 1.0, 0.0).first_boundary(2.0) == 1
 
 
 def test_steps_may_take_no_time() -> None:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf, nan
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.incidents import Failure, Straggler
 from simlora.engine.parts.reporting import TokenStream
+from simlora.engine.scenario import Scenario
 from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_hooks import Released
+from tests.examples import share
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
 ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 12) for i in range(12))
@@ -64,15 +69,13 @@ def assert_same(driven: Simulation, played: Simulation) -> None:
     assert ours.timeline is not None
     assert theirs.timeline is not None
     pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
-    assert (ours.adapter_loads, ours.preemptions, ours.boundaries) == (
-        theirs.adapter_loads,
-        theirs.preemptions,
-        theirs.boundaries,
-    )
+    for count in ("adapter_loads", "preemptions", "boundaries"):
+        assert getattr(ours, count) == getattr(theirs, count), count
 
 
 @pytest.mark.parametrize("drive", [in_steps, at_once])
 @given(case=cases())
+@share(1 / 2)
 def test_a_driven_run_equals_the_run_of_the_trace(
     drive: Callable[[DrivenSimulation, Case], None], case: Case
 ) -> None:
@@ -82,11 +85,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(
     assert_same(driven, case.simulation())
 
 
-@pytest.mark.parametrize(
-    "changes",
-    CHANGING,
-    ids=lambda changes: next(iter(changes.values())) if isinstance(changes, dict) else None,
-)
+@pytest.mark.parametrize("changes", CHANGING, ids=", ".join)
 def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
     """Of the driven scenario's trace, which has one request, only the adapters count."""
     case = CASE.but(rows=ROWS, **changes)
@@ -96,8 +95,9 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
     assert_same(driven, case.simulation())
 
 
-@given(case=cases(), data=st.data())
-def test_every_token_is_told_once_at_its_time(case: Case, data: st.DataObject) -> None:
+@given(case=cases())
+@share(1 / 2)
+def test_every_token_is_told_once_at_its_time(case: Case) -> None:
     times: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
 
     def told(request: Request, token: int, now_s: float) -> None:
@@ -129,13 +129,14 @@ def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
     assert driven.clock.now == 60.0
 
 
-def test_an_arrival_in_the_past_is_refused() -> None:
+def test_an_arrival_in_the_past_and_a_time_that_is_not_finite_are_refused() -> None:
     driven = DrivenSimulation(CASE.scenario())
     driven.advance(2.0)
-    with pytest.raises(InputError, match=r"arrival_s is 1\.0, must be at least 2\.0 s"):
-        driven.submit(Submitted(4, 5), arrival_s=1.0)
-    with pytest.raises(InputError, match=r"to_s is 1\.0, must be at least 2\.0 s"):
-        driven.advance(1.0)
+    for time_s, must in ((1.0, "at least 2.0 s"), (inf, "a finite number"), (nan, "a finite number")):
+        with pytest.raises(InputError, match=f"arrival_s is {time_s}, must be {must}"):
+            driven.submit(Submitted(4, 5), arrival_s=time_s)
+        with pytest.raises(InputError, match=f"to_s is {time_s}, must be {must}"):
+            driven.advance(time_s)
     driven.submit(Submitted(4, 5), arrival_s=3.0)
     with pytest.raises(InputError, match=r"arrival_s is 2\.0, must be at least 3\.0 s"):
         driven.submit(Submitted(4, 5))
@@ -159,20 +160,6 @@ def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> No
     assert len(driven.close().requests()) == 0
 
 
-@pytest.mark.parametrize("time_s", [float("inf"), float("nan")])
-def test_times_are_finite(time_s: float) -> None:
-    driven = DrivenSimulation(CASE.scenario())
-    with pytest.raises(InputError, match=r"arrival_s is .*, must be a finite number"):
-        driven.submit(Submitted(4, 5), arrival_s=time_s)
-    with pytest.raises(InputError, match=r"to_s is .*, must be a finite number"):
-        driven.advance(time_s)
-
-
-def test_a_driven_run_is_not_played() -> None:
-    with pytest.raises(InputError, match="has no trace to play"):
-        DrivenSimulation(CASE.scenario()).run()
-
-
 def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
     """Each request is submitted at the last token of the one before it, at whose boundary it does not yet wait."""
     driven: DrivenSimulation
@@ -188,14 +175,15 @@ def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
     assert len(rows) == 5
     adapters = [None if adapter < 0 else int(adapter) for adapter in driven.trace().adapter]
     played = CASE.but(rows=tuple(Row(*row, 4, 3, 3) for row in zip(rows.arrival_s, adapters, strict=True)))
-    columns = ["admitted_s", "first_token_s", "finish_s"]
-    expected = played.simulation().recorder.requests()
+    columns, expected = ["admitted_s", "first_token_s", "finish_s"], played.table()
     pd.testing.assert_frame_equal(rows[columns], expected[columns], check_exact=True)
     assert (rows.arrival_s.to_numpy()[1:] > rows.finish_s.to_numpy()[:-1]).all()
 
 
-def test_nothing_comes_after_the_end() -> None:
+def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
     driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
+    with pytest.raises(InputError, match="has no trace to play"):
+        driven.run()
     with pytest.raises(InputError, match=r"to_s is 2\.0, must be at least 0\.0 and at most 1\.0 s"):
         driven.advance(2.0)
     driven.close()
@@ -216,3 +204,144 @@ def test_a_part_of_the_scenario_comes_after_the_stream_of_tokens() -> None:
     assert isinstance(stream, TokenStream)
     assert isinstance(part, Released)
     assert part.ids == told == [0]
+
+
+# What is asked of it while it goes on: clients that leave, adapters that come, and faults ------
+
+TIMES = ["status", "replica", "admitted_s", "first_token_s", "finish_s"]
+
+
+def with_cluster(scenario: Scenario, **changes: Any) -> Scenario:
+    return replace(scenario, cluster=replace(scenario.cluster, **changes))
+
+
+def assert_requests(driven: DrivenSimulation, played: Scenario, columns: Sequence[str] | None = None) -> None:
+    """The requests of a driven run are those of another."""
+    ours, theirs = driven.close().requests(), Simulation(played).run().requests()
+    chosen = list(columns or theirs.columns)
+    pd.testing.assert_frame_equal(ours[chosen], theirs[chosen], check_exact=True)
+
+
+def left(case: Case, gone: Sequence[tuple[int, float]]) -> DrivenSimulation:
+    """Serve a case whose clients leave: (request, when), in order of time; every decode step has a boundary."""
+    driven = DrivenSimulation(case.scenario(), on_token=lambda request, token, now_s: None)
+    requests: list[Request] = []
+    happens = [(at_s, row, -1) for at_s, row in submitted(case)]
+    happens += [(at_s, Submitted(1, 1), id) for id, at_s in gone]
+    for at_s, row, id in sorted(happens, key=lambda each: each[0]):
+        driven.advance(at_s)
+        if id < 0:
+            requests.append(driven.submit(row))
+        else:
+            driven.cancel(requests[id])
+    return driven
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scheduler": "chunked_prefill"},
+        {"loader": "asynchronous", "eviction": "lru"},
+        {"reserve": "full"},
+    ],
+    ids=["slora", "chunked", "asynchronous", "full"],
+)
+def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(changes: dict[str, object]):
+    case = CASE.but(rows=ROWS, **changes)
+    ends_s = case.table()
+    middle = (ends_s.first_token_s + ends_s.finish_s).to_numpy() / 2
+    driven = left(case, sorted(((id, float(middle[id])) for id in (1, 4, 5)), key=lambda each: each[1]))
+    trace = driven.trace()
+    assert_requests(driven, replace(case.scenario(), trace=trace), TIMES)
+    rows = driven.recorder.requests()
+    assert (rows.status == "finished").all()
+    assert (rows.output_tokens.to_numpy() < [row.output_tokens for row in ROWS]).sum() >= 2
+
+
+def test_a_client_that_leaves_the_queue_is_aborted_at_once() -> None:
+    driven = DrivenSimulation(CASE.but(max_num_seqs=1).scenario())
+    lost: list[tuple[int, str]] = []
+    driven.recorder.on_lost = (lambda request, status, reason: lost.append((request.id, reason)),)
+    first, second = driven.submit(Submitted(4, 50)), driven.submit(Submitted(4, 5))
+    driven.advance(prefill_s(4) + step_s(5) / 2)
+    driven.cancel(second)
+    assert lost == [(1, "the client has gone")]
+    driven.cancel(first)
+    driven.cancel(first)
+    driven.advance(60.0)
+    driven.cancel(first)
+    rows = driven.close().requests()
+    assert rows.status.tolist() == ["finished", "aborted"]
+    assert rows.output_tokens.tolist() == [2, 5]
+    assert not driven.fleet.replicas[0].kv.tokens()
+
+
+def test_a_client_that_leaves_while_the_prompt_is_processed_has_one_token() -> None:
+    driven = DrivenSimulation(CASE.scenario())
+    request = driven.submit(Submitted(4, 50))
+    driven.advance(prefill_s(4) / 2)
+    driven.cancel(request)
+    rows = driven.close().requests()
+    assert rows.finish_s[0] == rows.first_token_s[0] == prefill_s(4)
+
+
+def test_an_adapter_that_comes_later_is_served_as_one_that_was_there() -> None:
+    case = CASE.but(rows=ROWS)
+    scenario = case.scenario()
+    first, second = scenario.trace.adapters
+    trace = replace(scenario.trace, adapter=np.minimum(scenario.trace.adapter, 0), adapters=(first,))
+    fewer = DrivenSimulation(replace(scenario, trace=trace))
+    assert fewer.add_adapter(second.name, second.rank) == 1
+    for name, rank, message in (
+        (first.name, 8, "is known already, must have another name"),
+        ("new", 0, "rank is 0, must be a whole number, at least 1"),
+    ):
+        with pytest.raises(InputError, match=message):
+            fewer.add_adapter(name, rank)
+    in_steps(fewer, case)
+    assert_requests(fewer, scenario)
+
+
+def test_an_adapter_cannot_come_where_adapters_were_divided() -> None:
+    case = CASE.but(rows=ROWS, placement="rank_demand", replicas=2, router="routing_table")
+    with pytest.raises(InputError, match="needs placement=replicate_all"):
+        DrivenSimulation(case.scenario()).add_adapter("new", 1)
+
+
+def test_faults_that_are_asked_for_are_as_those_that_were_listed() -> None:
+    case = CASE.but(rows=ROWS, replicas=2)
+    scenario = case.scenario()
+    failure = Failure(host=0, at_s=0.21, until_s=0.9)
+    slow = Straggler(replica=1, at_s=0.33, factor=3.0, until_s=0.7)
+    driven = DrivenSimulation(with_cluster(scenario, faults_on_request=True))
+    for at_s, row in submitted(case):
+        driven.submit(row, at_s)
+    for incident in (failure, slow):
+        driven.advance(incident.at_s)
+        driven.begin(incident)
+    with pytest.raises(InputError, match="host 0 has failed already"):
+        driven.begin(failure)
+    assert_requests(driven, with_cluster(scenario, failures=(failure,), stragglers=(slow,)))
+    with pytest.raises(InputError, match="needs the cluster's faults_on_request"):
+        DrivenSimulation(scenario).begin(failure)
+
+
+def test_parts_for_faults_that_do_not_come_change_nothing() -> None:
+    case = CASE.but(rows=ROWS, replicas=2)
+    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
+    in_steps(driven, case)
+    assert_requests(driven, case.scenario())
+
+
+def test_the_time_of_the_next_event_is_known() -> None:
+    driven = DrivenSimulation(CASE.scenario())
+    driven.advance(1.0)
+    assert driven.next_s() == inf
+    driven.submit(Submitted(4, 5))
+    assert driven.next_s() == 1.0
+    driven.submit(Submitted(4, 5), 5000.0)
+    driven.advance(1.001)
+    assert driven.next_s() == 1.0 + prefill_s(4)
+    driven.advance(100.0)
+    assert driven.next_s() == 5000.0

@@ -1,4 +1,7 @@
-"""Hosts that fail: whose requests begin anew where, with which tokens, and what is left of adapters."""
+"""Hosts that fail: whose requests begin anew where, with which tokens, and what is left of adapters.
+
+Stragglers and slow links: what takes longer, from when on, and what does not.
+"""
 
 from __future__ import annotations
 
@@ -10,68 +13,57 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.api.facts import adapter_facts, failure_facts
-from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.incidents import Failure
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.metrics.journal import Failed
 from simlora.metrics.recorder import Sample
-from tests.engine.by_hand import load_s, prefill_s, steps_s
+from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row, failing
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
+from tests.examples import share
 
 
-def case(*rows: Row, failures: tuple[tuple[int, float, float | None], ...], **changes: object) -> Case:
+def case(*rows: Row, failures: tuple[tuple[int, float, float | None], ...] = (), **changes: object) -> Case:
     known = {"ranks": (1, 1), "replicas": 2, "kernel": "merged", "reserve": "full", "eviction": "lru"}
     return Case(rows=rows, failures=failures, **(known | changes))  # type: ignore[arg-type]
 
 
 LONG = Row(0.0, None, 9, 40, 40)
+SIXTH_S, SEVENTH_S = (prefill_s(9) + steps_s(steps, 10) for steps in (5, 6))
+"""When LONG begins its sixth step, with six tokens, and its seventh."""
+
+
+def short(arrival_s: float, adapter: int | None = None, output_tokens: int = 2) -> Row:
+    return Row(arrival_s, adapter, 1, output_tokens, output_tokens)
 
 
 def test_a_request_goes_on_elsewhere_with_the_tokens_that_it_has() -> None:
     """Five steps are over when its host fails, in the middle of the sixth; all its tokens are prefilled anew."""
-    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
-    simulation = case(LONG, failures=((0, at_s, None),)).simulation()
-    table = simulation.recorder.requests()
-    assert table.status.tolist() == ["finished"]
-    assert table.replica.tolist() == [1]
-    assert table.migrations.tolist() == [1]
-    again_s = at_s + prefill_s(9 + 6)
-    assert table.finish_s[0] == pytest.approx(again_s + steps_s(40 - 7, 9 + 7))
-    assert table.first_token_s[0] == pytest.approx(prefill_s(9)), "that was had before"
-    (moved,) = simulation.recorder.journal.moved
+    at_s = SIXTH_S + 0.01
+    recorder = case(LONG, failures=((0, at_s, None),)).run()
+    row = recorder.requests().loc[0]
+    assert (row.status, row.replica, row.migrations) == ("finished", 1, 1)
+    assert row.finish_s == pytest.approx(at_s + prefill_s(9 + 6) + steps_s(40 - 7, 9 + 7))
+    assert row.first_token_s == pytest.approx(prefill_s(9)), "that was had before"
+    (moved,) = recorder.journal.moved
     assert (moved.source, moved.target, moved.recomputed_tokens) == (0, 1, 15)
     assert moved.reason == "host 0 failed"
 
 
-def test_a_prefill_that_is_under_way_is_lost() -> None:
-    table = case(LONG, failures=((0, prefill_s(9) / 2, None),)).run().requests()
-    assert table.first_token_s[0] == pytest.approx(1.5 * prefill_s(9))
-
-
-def test_a_load_that_is_under_way_is_a_cold_start_until_then() -> None:
+def test_a_prefill_that_is_under_way_is_lost_and_a_load_is_a_cold_start_until_then() -> None:
     """It waits for half of one, and elsewhere for all of another; nothing was prefilled."""
-    table = case(Row(0.0, 0, 9, 1, 1), failures=((0, load_s(1) / 2, None),)).run().requests()
-    assert table.cold_start_s[0] == pytest.approx(1.5 * load_s(1))
-    assert table.queue_s[0] == table.cold_start_s[0]
-
-
-def test_who_waited_waits_elsewhere_and_nobody_is_lost() -> None:
-    rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
-    simulation = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1).simulation()
-    table = simulation.recorder.requests()
-    assert (table.status == "finished").all()
-    assert (table.replica == 1).sum() >= 8
-    assert simulation.fleet.outstanding.tolist() == [0, 0]
+    row = case(LONG, failures=((0, prefill_s(9) / 2, None),)).table().loc[0]
+    assert row.first_token_s == pytest.approx(1.5 * prefill_s(9))
+    row = case(Row(0.0, 0, 9, 1, 1), failures=((0, load_s(1) / 2, None),)).table().loc[0]
+    assert row.queue_s == row.cold_start_s == pytest.approx(1.5 * load_s(1))
 
 
 def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came() -> None:
     """Two replicas fail together; whichever had them, their requests go to the other two in turn."""
-    rows = tuple(Row(0.0, None, 9, 20, 20) for _ in range(9))
+    rows = (Row(0.0, None, 9, 20, 20),) * 9
     failed = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1, replicas=4, replicas_per_host=2)
-    table = failed.run().requests()
+    table = failed.table()
     moved = table[table.migrations > 0]
     assert moved.request_id.tolist() == [0, 1, 4, 5, 8]
     assert moved.replica.tolist() in ([2, 3, 2, 3, 2], [3, 2, 3, 2, 3])
@@ -79,30 +71,12 @@ def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came() -> 
 
 def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     """It is so from 1 s to 5 s: requests that arrive meanwhile wait for that, and are served once."""
-    rows = (Row(0.0, None, 1, 2, 2), Row(1.5, None, 1, 2, 2), Row(3.5, None, 1, 2, 2))
-    simulation = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).simulation()
-    table = simulation.recorder.requests()
-    assert table.first_token_s[1:].tolist() == pytest.approx(
-        [5.0 + prefill_s(1), 5.0 + 2 * prefill_s(1) + steps_s(1, 2)]
-    )
-    assert simulation.recorder.token_steps == 3
-    assert [failed.time_s for failed in simulation.recorder.journal.failed] == [1.0, 3.0]
-
-
-def test_who_was_back_and_is_gone_for_good_is_not_waited_for() -> None:
-    rows = (Row(1.5, None, 1, 2, 2), Row(4.0, None, 1, 2, 2))
-    table = case(*rows, failures=((0, 1.0, 2.0), (0, 3.0, None)), replicas=1).run().requests()
-    assert table.status.tolist() == ["finished", "rejected"]
-    assert table.reason[1] == "no replica is left"
-
-
-def test_a_host_that_comes_back_is_empty_and_serves_again() -> None:
-    """Its adapter has to be loaded anew."""
-    rows = (Row(0.0, 0, 1, 2, 2), Row(2.0, None, 1, 2, 2), Row(9.0, 0, 1, 2, 2))
-    simulation = case(*rows, failures=((0, 1.0, 5.0),), placement="contiguous").simulation()
-    table = simulation.recorder.requests()
-    assert table.replica.tolist() == [0, 1, 0]
-    assert table.cold_start_s.tolist() == pytest.approx([load_s(1), 0.0, load_s(1)])
+    rows = (short(0.0), short(1.5), short(3.5))
+    recorder = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).run()
+    first_s = [5.0 + prefill_s(1), 5.0 + 2 * prefill_s(1) + steps_s(1, 2)]
+    assert recorder.requests().first_token_s[1:].tolist() == pytest.approx(first_s)
+    assert recorder.token_steps == 3
+    assert [failed.time_s for failed in recorder.journal.failed] == [1.0, 3.0]
 
 
 @pytest.mark.parametrize("prefix_caching", [False, True])
@@ -127,147 +101,109 @@ def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> No
     assert there == dict.fromkeys(range(8), before + 2)
 
 
-def test_an_adapter_that_only_the_failed_host_held_is_read_from_storage() -> None:
-    """64 bytes at 128 a second, and the latency; then a load."""
-    rows = (Row(2.0, 0, 1, 2, 2), Row(9.0, 0, 1, 2, 2))
-    known = {"placement": "contiguous", "adapter_pool": "distributed", "eviction": "on_demand"}
-    simulation = case(*rows, failures=((0, 1.0, None),), **known).simulation()
-    table = simulation.recorder.requests()
-    assert table.replica.tolist() == [1, 1]
-    assert table.cold_start_s[0] == pytest.approx(2**-6 + 64 / 128 + load_s(1))
-    assert table.cold_start_s[1] == pytest.approx(load_s(1)), "it lies in the other's memory since"
-    assert simulation.recorder.storage_loads == 1
-
-
-def test_one_that_another_host_holds_too_comes_from_there() -> None:
-    rows = (Row(0.5, 0, 1, 2, 2), Row(2.0, 0, 1, 2, 2))
-    known = {"adapter_pool": "distributed", "replicas": 3}
-    simulation = case(*rows, failures=((0, 1.0, None),), **known).simulation()
-    assert simulation.recorder.storage_loads == 0
-    assert (simulation.recorder.requests().status == "finished").all()
-
-
-def test_a_replica_that_has_failed_is_not_chosen() -> None:
-    rows = tuple(Row(1.0 + i, None, 1, 2, 2) for i in range(4))
-    table = case(*rows, failures=((1, 0.5, None),)).run().requests()
-    assert table.replica.tolist() == [0, 0, 0, 0]
-
-
 def test_while_all_are_gone_requests_wait_for_the_first_to_come_back() -> None:
-    failures = ((0, 1.0, 4.0), (1, 1.0, None))
-    table = case(Row(2.0, None, 1, 1, 1), failures=failures).run().requests()
-    assert table.replica.tolist() == [0]
-    assert table.first_token_s[0] == pytest.approx(4.0 + prefill_s(1))
+    row = case(short(2.0, None, 1), failures=((0, 1.0, 4.0), (1, 1.0, None))).table().loc[0]
+    assert (row.replica, row.first_token_s) == (0, pytest.approx(4.0 + prefill_s(1)))
 
 
-def test_or_are_turned_away_if_nobody_does() -> None:
-    failures = ((0, 1.0, None), (1, 1.5, None))
-    table = case(
-        LONG._replace(output_tokens=400, max_output_tokens=400), Row(2.0, None, 1, 1, 1), failures=failures
-    )
-    found = table.run().requests()
-    assert found.status.tolist() == ["rejected", "rejected"]
-    assert found.reason.tolist() == ["no replica is left"] * 2
+@pytest.mark.parametrize("failures", [((0, 1.0, None),), ((0, 1.0, 1.25), (0, 1.75, None))])
+def test_or_are_turned_away_if_none_does(failures: tuple) -> None:
+    """So does one that ran when the last host failed; a host that was back and is gone for good is not waited for."""
+    rows = (LONG._replace(output_tokens=400, max_output_tokens=400), short(2.0))
+    table = case(*rows, failures=((1, 1.5, None), *failures)).table()
+    assert table.status.tolist() == ["rejected", "rejected"]
+    assert table.reason.tolist() == ["no replica is left"] * 2
 
 
 # What is said of it --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fast_forward", [True, False])
-def test_how_busy_a_replica_was_goes_on_when_it_is_back(fast_forward: bool) -> None:
+def test_how_busy_a_replica_was_goes_on_when_it_is_back() -> None:
     """It was busy until it failed, in the middle of its sixth step, and is again for one prefill."""
-    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
-    rows = (LONG, Row(5.0, None, 3, 1, 1))
-    of = case(*rows, replicas=1, failures=((0, at_s, 4.0),))
-    (replica,) = of.simulation(fast_forward=fast_forward).fleet.replicas
+    at_s = SIXTH_S + 0.01
+    of = case(LONG, Row(5.0, None, 3, 1, 1), replicas=1, failures=((0, at_s, 4.0),))
+    (replica,) = of.simulation().fleet.replicas
     again_s = prefill_s(9 + 6) + steps_s(40 - 7, 9 + 7)
     assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
 
 
-def test_who_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
-    of = case(Row(0.0, None, 1, 1, 1), Row(1.0, None, 1, 1, 1), replicas=1, failures=((0, 1.0, 3.0),))
+def test_one_that_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
+    of = case(short(0.0, None, 1), short(1.0, None, 1), replicas=1, failures=((0, 1.0, 3.0),))
     (replica,) = of.simulation().fleet.replicas
     assert replica.busy_s == pytest.approx(2 * prefill_s(1))
 
 
 def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_part() -> None:
     half_s = load_s(1) / 2
-    rows = (Row(0.0, 0, 1, 1, 1), Row(9.0, 0, 1, 1, 1))
-    of = case(*rows, placement="contiguous", failures=((0, half_s, 5.0),), eviction="on_demand")
-    links = [replica.host_link.to_gpu.busy_s for replica in of.simulation().fleet.replicas]
+    of = case(short(0.0, 0, 1), short(9.0, 0, 1), placement="contiguous", failures=((0, half_s, 5.0),))
+    replicas = of.but(eviction="on_demand").simulation().fleet.replicas
+    links = [replica.host_link.to_gpu.busy_s for replica in replicas]
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
-def test_who_came_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None:
-    """Three come in the middle of a step of the first, whose own host fails before that step ends."""
-    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
+def test_requests_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None:
+    """Three come in the middle of a step of the first, whose own host fails before that step ends.
+
+    When the host is back, all four wait for it at once; before it was one.
+    """
+    at_s = SIXTH_S + 0.01
     rows = (LONG._replace(adapter=0), *(LONG._replace(adapter=1, prompt_tokens=1) for _ in range(3)))
     failures = ((1, at_s, None), (0, at_s + 2**-10, 9.0))
     of = case(*rows, placement="contiguous", loader="cached", failures=failures)
-    for fast_forward in (True, False):
-        simulation = of.simulation(fast_forward=fast_forward)
-        assert simulation.recorder.journal.failed[1].requests == 4, "they were there"
-        lost = simulation.recorder.journal.moved
-        assert [(move.source, move.target) for move in lost[:3]] == [(1, 0)] * 3
-    # When the host is back, all four wait for it at once; before it was one.
+    journal = of.run().journal
+    assert journal.failed[1].requests == 4, "they were there"
+    assert [(move.source, move.target) for move in journal.moved[:3]] == [(1, 0)] * 3
     of = of.but(failures=((1, at_s, None), (0, at_s + 2**-10, None)))
-    found = [
-        of.simulation(fast_forward=fast_forward).fleet.replicas[0].most_waiting
-        for fast_forward in (True, False)
-    ]
-    assert found == [1, 1]
+    assert of.simulation().fleet.replicas[0].most_waiting == 1
 
 
-def test_who_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached() -> None:
+def test_what_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached() -> None:
     """Failures are before boundaries of their time, whatever the number of the host that failed."""
-    at_s = prefill_s(9) + steps_s(5, 10)
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=1, arrival_s=2**-6))
-    of = case(*rows, placement="contiguous", loader="cached", max_wait_tokens=0, failures=((1, at_s, None),))
+    of = case(
+        *rows, placement="contiguous", loader="cached", max_wait_tokens=0, failures=((1, SIXTH_S, None),)
+    )
     fast, plain = of.simulation(), of.simulation(fast_forward=False)
-    assert at_s in {run.time_s for run in plain.recorder.journal.failed}
+    assert SIXTH_S in {run.time_s for run in plain.recorder.journal.failed}
     assert_same(fast, plain)
 
 
 def test_failures_are_written_down_with_what_they_cost() -> None:
     """The first runs, the second waits, and both go on elsewhere; no other replica holds their adapter."""
-    at_s = prefill_s(9) + load_s(1) + steps_s(5, 10) + 0.01
+    at_s = SIXTH_S + load_s(1) + 0.01
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=0))
-    of = case(
-        *rows,
-        placement="contiguous",
-        adapter_pool="distributed",
-        max_num_seqs=1,
-        failures=((0, at_s, 2.0), (1, 99.0, None)),
-    )
-    simulation = of.simulation()
+    failures = ((0, at_s, 2.0), (1, 99.0, None))
+    known = {"placement": "contiguous", "adapter_pool": "distributed", "max_num_seqs": 1}
+    simulation = case(*rows, failures=failures, **known).simulation()
     (failed, late) = simulation.recorder.journal.failed
     assert failed == Failed(at_s, 0, 2.0, 2, 1, 15, 1)
     assert late.time_s == 99.0
     makespan_s = simulation.recorder.last_s
     facts = failure_facts(simulation, makespan_s)
     assert facts is not None
-    assert {name: facts[name] for name in ("failures", "hosts", "requests", "restarted")} == {
-        "failures": 1,
-        "hosts": 1,
-        "requests": 2,
-        "restarted": 1,
-    }, "what fails when all requests have ended is of no consequence"
+    assert [one["host"] for one in facts["each"]] == [0], "what fails after all requests is of no consequence"
+    names = (
+        "failures",
+        "hosts",
+        "requests",
+        "restarted",
+        "recomputed_tokens",
+        "lost_adapters",
+        "storage_loads",
+    )
+    assert [facts[name] for name in names] == [1, 1, 2, 1, 15, 1, 1]
     assert facts["downtime_s"] == pytest.approx(2.0 - at_s)
-    assert (facts["recomputed_tokens"], facts["lost_adapters"], facts["storage_loads"]) == (15, 1, 1)
-    assert [one["host"] for one in facts["each"]] == [0]
-    host_facts = adapter_facts(simulation, makespan_s)
-    assert host_facts["host_storage_loads"] == [0, 1]
-    assert host_facts["host_remote_loads"] == [0, 0]
-    assert host_facts["host_adapters"] == [1, 2]
-    assert host_facts["host_adapters_at_end"] == [0, 0], "the second failed in the end"
-
-
-def test_without_failures_there_are_no_failure_facts() -> None:
-    simulation = case(LONG, failures=()).simulation()
-    assert failure_facts(simulation, simulation.recorder.last_s) is None
+    of_hosts = {
+        "host_storage_loads": [0, 1],
+        "host_remote_loads": [0, 0],
+        "host_adapters": [1, 2],
+        "host_adapters_at_end": [0, 0],  # the second failed in the end
+    }
+    assert of_hosts.items() <= adapter_facts(simulation, makespan_s).items()
 
 
 @given(failing(), st.booleans())
+@share(2 / 3)
 def test_every_request_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
     simulation = watched(case.scenario(fast_forward=fast_forward))
     table = simulation.recorder.requests()
@@ -280,33 +216,88 @@ def test_every_request_ends_whatever_fails(case: Case, fast_forward: bool) -> No
     event(f"moved: {len(simulation.recorder.journal.moved) > 0}")
 
 
-@given(failing())
-def test_fast_forward_equals_the_plain_loop_whatever_fails(case: Case) -> None:
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
+# Stragglers and slow links -------------------------------------------------------------------
+
+
+def alone(*rows: Row, **changes: object) -> Case:
+    return case(*rows, **({"replicas": 1} | changes))
+
+
+def one(arrival_s: float, adapter: int | None) -> Row:
+    return Row(arrival_s, adapter, 9, 1, 1)
+
+
+def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower() -> None:
+    """It gets slow in the middle of the sixth step, and is itself again in the middle of a slow one."""
+    until_s = SEVENTH_S + 3 * steps_s(2, 16) + 0.01
+    table = alone(LONG, stragglers=((0, SIXTH_S + 0.01, until_s, 3.0),)).table()
+    assert table.finish_s[0] == pytest.approx(SEVENTH_S + 3 * steps_s(3, 16) + steps_s(39 - 9, 19))
+
+
+def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
+    of = alone(LONG, stragglers=((0, SIXTH_S, None, 2.0),))
+    fast = of.simulation()
+    assert_same(fast, of.simulation(fast_forward=False))
+    assert fast.recorder.requests().finish_s[0] == pytest.approx(SIXTH_S + 2 * steps_s(34, 15))
+
+
+MERGES = {"scheduler": "merged_only", "loader": "cached"}
 
 
 @pytest.mark.parametrize(
-    "failures, message",
+    "row, changes, cold_s, ttft_s",
     [
-        (((2, 1.0, None),), "cluster.failures has host 2, must be one of the 2 hosts, from 0 on"),
-        (
-            ((0, 1.0, None), (0, 2.0, None)),
-            "cluster.failures has host 0 at 2 s, when what began before is not over",
-        ),
-        (
-            ((0, 1.0, 3.0), (0, 2.0, 4.0)),
-            "cluster.failures has host 0 at 2 s, when what began before is not over",
-        ),
+        (one(0.0, 0), {"stragglers": ((0, 0.0, None, 4.0),)} | MERGES, 0.0, 4 * (merge_s(1) + prefill_s(9))),
+        (one(0.0, 0), {"stragglers": ((0, 0.0, None, 4.0),)}, load_s(1), load_s(1) + 4 * prefill_s(9)),
+        (one(5.0, 0), {"slow_links": ((0, 1.0, None, 8.0),)}, 8 * load_s(1), 8 * load_s(1) + prefill_s(9)),
+        (one(0.0, 0), {"slow_links": ((0, load_s(1) / 2, None, 8.0),)}, load_s(1), load_s(1) + prefill_s(9)),
+        (one(2.0, None), {"stragglers": ((0, 1.0, 1.5, 2.0), (0, 1.75, None, 3.0))}, 0.0, 3 * prefill_s(9)),
+        (one(0.0, None), {"stragglers": ((0, 0.005, None, 2.0),)}, 0.0, prefill_s(9)),
+        (one(0.0, None), {"stragglers": ((0, 0.0, None, 0.5),)}, 0.0, prefill_s(9) / 2),
+        (one(0.0, None), {"stragglers": ((1, 0.0, None, 2.0),), "replicas": 2}, 0.0, prefill_s(9)),
+    ],
+    ids=[
+        "a straggler merges slowly, too",
+        "and loads as fast as ever",
+        "over a slow link loads take longer and computing does not",
+        "a transfer under way goes on as it began",
+        "an idle replica that gets slow is slow when it has work",
+        "a prefill under way goes on as it began",
+        "one may be fast",
+        "only the one that straggles is slow",
     ],
 )
-def test_what_cannot_be_is_said_plainly(failures: tuple, message: str) -> None:
-    with pytest.raises(InputError) as error:
-        case(LONG, failures=failures).scenario()
-    assert str(error.value) == message
+def test_what_is_slow(row: Row, changes: dict[str, object], cold_s: float, ttft_s: float) -> None:
+    found = alone(row, **changes).table().loc[0]
+    assert (found.cold_start_s, found.ttft_s) == pytest.approx((cold_s, ttft_s))
 
 
-def test_a_failure_ends_after_it_began() -> None:
-    with pytest.raises(
-        InputError, match=r"until_s of cluster\.failures is 3\.0, must be greater than 5 seconds"
-    ):
-        Failure(host=0, at_s=5.0, until_s=3.0)
+def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -> None:
+    of = alone(one(1.0, 0), replicas=2, adapter_pool="distributed", placement="contiguous")
+    simulation = Simulation(of.but(slow_links=((1, 0.0, None, 8.0),)).scenario())
+    simulation.run()
+    stores = simulation.store
+    assert stores is not None
+    to_host = [replica.host_link.to_host for replica in simulation.fleet.replicas]
+    for links in (stores._sends, stores._receives, to_host):
+        assert [link.slowdown for link in links] == [1.0, 8.0]
+    stores.fail(1)
+    assert [link.slowdown for link in stores._receives] == [1.0, 8.0], "also when it comes back"
+    cold_s = simulation.recorder.requests().cold_start_s[0]
+    assert cold_s == pytest.approx(load_s(1)), "the other's are as they were"
+
+
+def test_a_host_that_comes_back_is_as_slow_as_it_was_and_so_is_each_of_its_replicas() -> None:
+    slow = {"stragglers": ((0, 0.0, None, 2.0),), "slow_links": ((0, 0.0, None, 8.0),)}
+    back = {"failures": ((0, 1.0, 2.0),)} | slow
+    assert alone(one(3.0, 0), **back).table().ttft_s[0] == pytest.approx(8 * load_s(1) + 2 * prefill_s(9))
+    table = alone(Row(3.0, None, 9, 40, 40), one(3.0, 0), replicas=2, replicas_per_host=2, **back).table()
+    assert table.replica.tolist() == [0, 1]
+    assert table.cold_start_s[1] == pytest.approx(8 * load_s(1))
+
+
+def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:
+    """Whatever the order in which they are listed."""
+    slow = ((0, 2.0, 3.0, 4.0), (0, 1.0, 2.0, 2.0))
+    table = alone(one(2.5, 0), stragglers=slow, slow_links=slow).table()
+    assert table.ttft_s[0] == pytest.approx(4 * load_s(1) + 4 * prefill_s(9))

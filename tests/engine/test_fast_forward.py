@@ -1,7 +1,5 @@
 """`fast_forward=true` gives what `fast_forward=false` gives: the same decisions at the same times."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import event, given
@@ -16,52 +14,25 @@ from simlora.engine.replica.replica import Replica
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Migration, Plan
 from simlora.policies.views import ClusterView
-from tests.engine.cases import (
-    LOADERS,
-    PICKING,
-    PLACEMENTS,
-    ROUTERS,
-    SCHEDULERS,
-    Case,
-    Row,
-    cases,
-    divided,
-    family,
-    own_memory,
-    placed,
-    pressed,
-    shared_gpus,
-    shared_prefixes,
-    swapped,
-)
+from tests.engine import cases as draws
+from tests.engine.cases import LOADERS, PICKING, PLACEMENTS, ROUTERS, SCHEDULERS, Case, Row
 from tests.engine.observing import holds_nothing, observed
 from tests.examples import share
 
-EQUAL = ("status", "reason", "replica", "preemptions", "cached_tokens", "migrations")
-TIMES = (
-    "admitted_s",
-    "first_token_s",
-    "finish_s",
-    "ttft_s",
-    "tpot_s",
-    "latency_s",
-    "queue_s",
-    "cold_start_s",
-    "kv_cold_start_s",
-    "blocked_s",
-)
-COUNTS = (
+EQUAL = ["status", "reason", "replica", "preemptions", "cached_tokens", "migrations"]
+TIMES = ["admitted_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "latency_s", "queue_s"]
+TIMES += ["cold_start_s", "kv_cold_start_s", "blocked_s"]
+COUNTS = [
     "token_steps",
     "preemptions",
     "adapter_hits",
     "adapter_misses",
     "adapter_loads",
     "adapter_load_bytes",
-    "disk_loads",
-    "remote_loads",
-    "storage_loads",
-    "reloads",
-)
+]
+COUNTS += ["disk_loads", "remote_loads", "storage_loads", "reloads"]
+LOADS = ("blocking", "prefetching")
+ENDS = st.floats(2**-8, 8.0)
 
 
 def assert_same(fast: Simulation, plain: Simulation) -> None:
@@ -74,10 +45,12 @@ def assert_same(fast: Simulation, plain: Simulation) -> None:
         assert getattr(fast.recorder, name) == getattr(plain.recorder, name), name
     for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
         assert one.view.iterations == other.view.iterations
-        assert one.most_running == other.most_running
-        assert one.most_waiting == other.most_waiting
+        assert (one.most_running, one.most_waiting) == (other.most_running, other.most_waiting)
         assert one.busy_s == pytest.approx(other.busy_s, abs=1e-9)
         assert_same_memory(one, other)
+    if fast.store is not None and plain.store is not None:
+        assert (fast.store.holders, fast.store.most_held) == (plain.store.holders, plain.store.most_held)
+    assert fast.recorder.journal.scaled == plain.recorder.journal.scaled
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
     assert fast.recorder.boundaries <= plain.recorder.boundaries
     assert_same_gaps(fast.recorder, plain.recorder)
@@ -93,6 +66,7 @@ def assert_same_memory(one: Replica, other: Replica) -> None:
         for name in ("tokens", "held_tokens", "host_tokens", "invalid_tokens"):
             assert getattr(one.kv.tree, name) == getattr(other.kv.tree, name), name
     assert brought_ahead(one) == brought_ahead(other)
+    assert region_tokens(one) == region_tokens(other)
 
 
 def brought_ahead(replica: Replica) -> int:
@@ -104,8 +78,7 @@ def brought_ahead(replica: Replica) -> int:
 def region_tokens(replica: Replica) -> int:
     """Token slots in use of adapter memory outside the pool."""
     own = replica.part(OwnRegion)
-    assert own is not None
-    return own.region.used_tokens
+    return 0 if own is None else own.region.used_tokens
 
 
 def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
@@ -117,285 +90,199 @@ def assert_same_gaps(fast: Recorder, plain: Recorder) -> None:
             assert a.quantile(q) == pytest.approx(b.quantile(q), rel=2e-3), f"quantile {q}"
 
 
-@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
-@given(data=st.data())
-def test_fast_forward_equals_the_plain_loop(reserve: str, data: st.DataObject) -> None:
-    case: Case = data.draw(cases(reserves=(reserve,)))
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
+# Families of scenarios ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-@given(data=st.data())
-@share(1 / 3)
-def test_fast_forward_equals_the_plain_loop_with_every_scheduler(scheduler: str, data: st.DataObject) -> None:
-    case: Case = data.draw(family(schedulers=(scheduler,)))
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-@given(
-    divided(
-        schedulers=("chunked_prefill", "prefill_first", "chunked_slo", "fcfs", "early_abort"),
-        loaders=("blocking", "prefetching"),
-    )
-)
-def test_fast_forward_equals_the_plain_loop_when_hbm_is_divided(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"from disk: {fast.recorder.disk_loads > 0}")
-    event(f"preempted: {fast.recorder.preemptions > 0}")
-
-
-@given(divided(ends=st.floats(2**-8, 8.0), loaders=("blocking", "prefetching")))
-def test_fast_forward_equals_the_plain_loop_when_the_clock_stops_before_the_end(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"unfinished: {fast.recorder.ended < len(case.rows)}")
-
-
-@given(shared_prefixes(loaders=("blocking", "prefetching")))
-def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"found: {fast.recorder.cached_tokens > 0}")
-    event(f"preempted: {fast.recorder.preemptions > 0}")
-
-
-@given(shared_prefixes(ends=st.floats(2**-8, 8.0)))
-@share(1 / 2)
-def test_fast_forward_equals_the_plain_loop_when_requests_begin_alike_and_the_clock_stops(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-
-
-@given(swapped(loaders=tuple(LOADERS)) | pressed())
-@share(2)
-def test_fast_forward_equals_the_plain_loop_when_kv_and_adapters_are_swapped(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"to the host: {any(r.host_link.kv_tokens_out for r in fast.fleet.replicas)}")
-    event(f"and back: {any(r.host_link.kv_tokens_in for r in fast.fleet.replicas)}")
-    event(f"ahead: {any(map(brought_ahead, fast.fleet.replicas))}")
-
-
-@given(pressed(ends=st.floats(2**-8, 8.0)))
-def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_and_the_clock_stops(case: Case) -> None:
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-@pytest.mark.parametrize("scheduler", ["chunked_prefill", "prefill_first", "chunked_slo", *PICKING])
-@given(data=st.data())
-@share(1 / 3)
-def test_fast_forward_equals_the_plain_loop_when_they_are_swapped_beside_parts_of_requests(
-    scheduler: str, data: st.DataObject
-) -> None:
-    """Prefilled in part, or paused."""
-    case: Case = data.draw(pressed(schedulers=(scheduler,)))
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-@given(placed())
-def test_fast_forward_equals_the_plain_loop_when_hosts_hold_what_they_serve(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    if fast.store is not None and plain.store is not None:
-        assert fast.store.holders == plain.store.holders
-        assert fast.store.most_held == plain.store.most_held
-    event(f"fetched: {fast.recorder.remote_loads > 0}")
-
-
-@given(own_memory())
-def test_fast_forward_equals_the_plain_loop_when_adapters_have_memory_of_their_own(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    for one, other in zip(fast.fleet.replicas, plain.fleet.replicas, strict=True):
-        assert region_tokens(one) == region_tokens(other)
-
-
-@pytest.mark.parametrize("engines", [2, 3])
-@given(data=st.data())
-@share(1 / 2)
-def test_fast_forward_equals_the_plain_loop_when_engines_share_a_gpu(
-    engines: int, data: st.DataObject
-) -> None:
-    case: Case = data.draw(shared_gpus(engines_per_gpu=(engines,)))
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"steps skipped: {fast.recorder.boundaries < plain.recorder.boundaries}")
-
-
-@given(cases(reserves=("paged",), preemptions=("swap",)))
-def test_fast_forward_equals_the_plain_loop_when_preempted_kv_is_swapped_to_the_host(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"preempted: {fast.recorder.preemptions > 0}")
-
-
-@pytest.mark.parametrize("loader", ["asynchronous", "on_arrival", "cpu_assisted"])
-@given(data=st.data())
-def test_fast_forward_equals_the_plain_loop_when_adapters_come_beside_the_batch(
-    loader: str, data: st.DataObject
-) -> None:
-    """At the rates of these cases a load takes a step or two; a slow link lets weights land after the prefill."""
-    family_ = st.one_of(
-        family(loaders=(loader,)),
-        divided(loaders=(loader,)),
-        shared_prefixes(loaders=(loader,)),
-        pressed(loaders=(loader,)),
-        shared_gpus(loaders=(loader,)),
-        cases(loaders=(loader,), ends=st.floats(2**-8, 8.0)),
-    )
-    case: Case = data.draw(family_)
-    slower = data.draw(st.sampled_from((1, 8, 64)))
+@st.composite
+def beside(draw: st.DrawFn, loader: str) -> Case:
+    """Adapters that come beside the batch: as fast as a step or two, or so slowly that a prefill is over before."""
+    loaders = (loader,)
+    kinds = [kind(loaders=loaders) for kind in (draws.family, draws.divided, draws.shared_prefixes)]
+    kinds += [draws.pressed(loaders=loaders), draws.shared_gpus(loaders=loaders)]
+    case = draw(st.one_of(*kinds, draws.cases(loaders=loaders, ends=ENDS)))
+    slower = draw(st.sampled_from((1, 8, 64)))
     loads = {"adapter_load.latency_s": case.coefficients["adapter_load.latency_s"] * slower}
-    case = case.but(coefficients={**case.coefficients, **loads})
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"loads: {fast.recorder.adapter_loads > 0}")
-    event(f"preempted: {fast.recorder.preemptions > 0}")
+    return case.but(coefficients={**case.coefficients, **loads})
 
 
-@pytest.mark.parametrize("router", ["first_fit", "rank_aware"])
+@st.composite
+def abandoning(draw: st.DrawFn) -> Case:
+    """Scenarios in which loads take long, adapters are fetched ahead, and KV needs their room."""
+    loaders = draw(st.sampled_from((("prefetching",), ("prefetching", "asynchronous"))))
+    kinds = {"loaders": loaders, "reserves": ("full", "peak", "paged")}
+    case = draw(st.one_of(draws.family(adapter_memories=("unified",), **kinds), draws.placed(**kinds)))
+    known, slower = case.coefficients, draw(st.sampled_from((1, 16, 128)))
+    known = {**known, "adapter_load.bytes_per_s": known["adapter_load.bytes_per_s"] / slower}
+    largest = max(row.prompt_tokens + row.max_output_tokens for row in case.rows) + 4 * max(case.ranks)
+    return case.but(coefficients=known, capacity=largest + draw(st.sampled_from((0, 4, 16))))
+
+
+@st.composite
+def moving(draw: st.DrawFn) -> Case:
+    """Requests that move between replicas, behind every router."""
+    every = tuple(LOADERS)
+    kinds = [kind(loaders=every) for kind in (draws.family, draws.divided, draws.shared_prefixes)]
+    kinds += [draws.pressed(), draws.shared_gpus(), draws.cases(loaders=every, ends=ENDS)]
+    case, migration = (
+        draw(st.one_of(*kinds)),
+        draw(st.sampled_from(("consolidate", "consolidate", "selective_ilp"))),
+    )
+    every_s = draw(st.sampled_from((2**-6, 2**-3, 0.1)))
+    return case.but(
+        migrates_every_s=0.1
+        if migration == "selective_ilp"
+        else every_s,  # each solve takes tens of milliseconds
+        router=draw(st.sampled_from(tuple(ROUTERS))),
+        migration=migration,
+        placement=draw(st.sampled_from(tuple(PLACEMENTS))),
+    )
+
+
+def behind(router: str, kinds: st.SearchStrategy[Case], least: int = 1) -> st.SearchStrategy[Case]:
+    """At least so many replicas behind a router."""
+    return kinds.map(lambda case: case.but(router=router, replicas=max(case.replicas, least)))
+
+
+PARTLY = ("chunked_prefill", "prefill_first", "chunked_slo")
+"""Schedulers that prefill requests in part."""
+FAMILIES: dict[str, st.SearchStrategy[Case]] = {
+    **{reserve: draws.cases(reserves=(reserve,)) for reserve in ("full", "peak", "paged")},
+    **{scheduler: draws.family(schedulers=(scheduler,)) for scheduler in SCHEDULERS},
+    "adapters are prefetched": draws.cases(loaders=("prefetching",), preemptions=("recompute", "swap")),
+    "preempted KV goes to the host": draws.cases(reserves=("paged",), preemptions=("swap",)),
+    "HBM is divided": draws.divided(schedulers=(*PARTLY, "fcfs", "early_abort"), loaders=LOADS),
+    "HBM is divided and the clock stops": draws.divided(ends=ENDS, loaders=LOADS),
+    "requests begin alike": draws.shared_prefixes(loaders=LOADS),
+    "requests begin alike and the clock stops": draws.shared_prefixes(ends=ENDS),
+    "KV and adapters are swapped": draws.swapped(loaders=tuple(LOADERS)),
+    "they are swapped in little memory": draws.pressed(),
+    "they are swapped and the clock stops": draws.pressed(ends=ENDS),
+    **{f"they are swapped, {each}": draws.pressed(schedulers=(each,)) for each in (*PARTLY, *PICKING)},
+    "hosts hold what they serve": draws.placed(),
+    "adapters have memory of their own": draws.own_memory(),
+    **{f"{n} engines share a GPU": draws.shared_gpus(engines_per_gpu=(n,)) for n in (2, 3)},
+    **{loader: beside(loader) for loader in ("asynchronous", "on_arrival", "cpu_assisted")},
+    "loads are abandoned": abandoning(),
+    **{
+        router: behind(router, draws.family(loaders=("blocking", "asynchronous")))
+        for router in ("first_fit", "rank_aware")
+    },
+    **{
+        router: behind(router, st.one_of(draws.shared_prefixes(loaders=tuple(LOADERS)), draws.pressed()), 2)
+        for router in ("scored", "kv_cost")
+    },
+    "requests move": moving(),
+    "hosts fail": draws.failing(),
+    "replicas come and go": draws.fleets(),
+}
+"""All that the engine has, by what is special."""
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@share(1 / 2)
-def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_loads(
-    router: str, data: st.DataObject
-) -> None:
-    case: Case = data.draw(family(loaders=("blocking", "asynchronous")))
-    case = case.but(router=router)
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-@pytest.mark.parametrize("router", ["scored", "kv_cost"])
-@given(case=st.one_of(shared_prefixes(loaders=tuple(LOADERS)), pressed()))
-@share(1 / 2)
-def test_fast_forward_equals_the_plain_loop_behind_a_router_that_knows_cached_kv(
-    router: str, case: Case
-) -> None:
-    case = case.but(router=router, replicas=max(case.replicas, 2))
+@share(1 / 4)
+def test_fast_forward_equals_the_plain_loop(family: str, data: st.DataObject) -> None:
+    case = data.draw(FAMILIES[family])
     fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
-    event(f"found: {bool(fast.recorder.prefix_hit_rate)}")
+    recorder, links = fast.recorder, [replica.host_link for replica in fast.fleet.replicas]
+    event(f"steps skipped: {recorder.boundaries < plain.recorder.boundaries}")
+    event(
+        f"loads: {recorder.adapter_loads > 0}, from elsewhere: {recorder.disk_loads + recorder.remote_loads > 0}"
+    )
+    event(f"preempted: {recorder.preemptions > 0}, moved: {bool(recorder.journal.moved)}")
+    event(f"found: {recorder.cached_tokens > 0}, unfinished: {recorder.ended < len(case.rows)}")
+    event(f"to the host: {any(link.kv_tokens_out for link in links)}")
+    event(
+        f"and back: {any(link.kv_tokens_in for link in links)}, ahead: {any(map(brought_ahead, fast.fleet.replicas))}"
+    )
 
 
-@given(
-    st.one_of(
-        family(loaders=tuple(LOADERS)),
-        divided(loaders=tuple(LOADERS)),
-        shared_prefixes(loaders=tuple(LOADERS)),
-        pressed(),
-        shared_gpus(),
-        cases(loaders=tuple(LOADERS), ends=st.floats(2**-8, 8.0)),
-    ),
-    st.sampled_from((2**-6, 2**-3, 0.1)),
-    st.sampled_from(tuple(ROUTERS)),
-    st.sampled_from(("consolidate", "consolidate", "selective_ilp")),
-    st.sampled_from(tuple(PLACEMENTS)),
-)
-def test_fast_forward_equals_the_plain_loop_when_requests_move(
-    case: Case, every_s: float, router: str, migration: str, placement: str
-) -> None:
-    if migration == "selective_ilp":
-        every_s = 0.1  # each solve takes tens of milliseconds
-    case = case.but(migrates_every_s=every_s, router=router, migration=migration, placement=placement)
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"moved: {(fast.recorder.requests().migrations > 0).any()}")
+# Found once ---------------------------------------------------------------------------------
 
 
-@given(cases(loaders=("prefetching",), preemptions=("recompute", "swap")))
-def test_fast_forward_equals_the_plain_loop_when_adapters_are_prefetched(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    event(f"loads: {fast.recorder.adapter_loads > 0}")
-
-
-def test_a_prefetch_takes_no_slot_of_an_adapter_that_the_queues_head_wants_too() -> None:
-    """Three slots: asked again at the next step, it would fetch what it threw out at the step before."""
-    rows = (
+SLOTS = Case(
+    rows=(
         Row(2**-6, 1, 5, 6, 6),
         Row(0.0166015625, 2, 1, 1, 1),
         Row(0.0322265625, 4, 4, 11, 11),
         Row(0.033203125, 1, 6, 10, 10),
         Row(0.095703125, 3, 7, 6, 6),
-    )
-    case = Case(
-        rows=rows,
-        ranks=(1,) * 5,
-        max_num_seqs=1,
-        max_loras=3,
-        scheduler="chunked_prefill",
-        loader="prefetching",
-        eviction="lru",
-        reserve="paged",
-        adapter_memory="slots",
-        adapter_region_tokens=48,
-    )
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-def test_low_counts_requests_that_join_when_their_weights_are_there() -> None:
-    """One that the CPU helps is prefilled before its weights are there; when it decodes, no iteration has ended."""
-    rows = (
+    ),
+    ranks=(1,) * 5,
+    max_num_seqs=1,
+    max_loras=3,
+    scheduler="chunked_prefill",
+    loader="prefetching",
+    eviction="lru",
+    reserve="paged",
+    adapter_memory="slots",
+    adapter_region_tokens=48,
+)
+"""Three slots: asked again at the next step, a prefetch would bring what it threw out at the step before."""
+HELPED = Case(
+    rows=(
         Row(0.0, 1, 1, 34, 34),
         Row(0.0, 0, 6, 34, 34),
         Row(0.0, 0, 5, 1, 34),
         Row(0.0, None, 7, 38, 56),
         Row(0.0, None, 8, 34, 34),
         Row(0.0, 2, 2, 1, 25),
-    )
-    case = Case(
-        rows=rows,
-        ranks=(4, 2, 8, 2),
-        capacity=198,
-        max_loras=1,
-        max_wait_tokens=0,
-        reserve="full",
-        block_size=1,
-        tp=2,
-        scheduler="chunked_prefill",
-        loader="cpu_assisted",
-        kernel="merged",
-        eviction="cost_model_without_tree",
-        prefix_caching=True,
-        host_kv_tokens=10_000,
-        sessions=("b", "c", None, "b", "c", "b"),
-        hash_block_tokens=1,
-    )
-    assert_same(case.simulation(), case.simulation(fast_forward=False))
-
-
-def test_a_deferred_request_waits_for_the_slot_of_its_first_token_itself() -> None:
-    """Beside a batch that decodes it takes the slot a step earlier than those that begin; a copy may still use it."""
-    hashes = (
-        (3, 10, 31, 96, 291, 875, 2626, 7880),
-        (1, 6, 21, 65, 196, 589),
-        (3, 12, 37, 112),
-        (3, 11, 36, 110, 331, 994, 2983, 8950),
-        (1, 5, 18, 55, 168, 505),
-    )
-    rows = (
+    ),
+    ranks=(4, 2, 8, 2),
+    capacity=198,
+    max_loras=1,
+    max_wait_tokens=0,
+    reserve="full",
+    block_size=1,
+    tp=2,
+    scheduler="chunked_prefill",
+    loader="cpu_assisted",
+    kernel="merged",
+    eviction="cost_model_without_tree",
+    prefix_caching=True,
+    host_kv_tokens=10_000,
+    sessions=("b", "c", None, "b", "c", "b"),
+    hash_block_tokens=1,
+)
+"""A request that the CPU helps is prefilled before its weights are there; when it decodes, no iteration has ended."""
+DEFERRED = Case(
+    rows=(
         Row(0.0, None, 24, 1, 1),
         Row(4.856571484960938, 3, 49, 31, 31),
         Row(4.884527136621094, None, 36, 17, 17),
         Row(5.594022295996094, None, 21, 10, 10),
         Row(5.640293719433594, 1, 56, 1, 1),
-    )
-    case = Case(
-        rows=rows,
-        ranks=(4, 2, 4, 1, 4),
-        capacity=156,
-        max_wait_tokens=0,
-        reserve="paged",
-        scheduler="chunked_prefill",
-        loader="asynchronous",
-        kernel="padded_bmm",
-        eviction="banded_lru",
-        prefix_caching=True,
-        host_kv_tokens=10_000,
-        block_hashes=hashes,
-    )
+    ),
+    ranks=(4, 2, 4, 1, 4),
+    capacity=156,
+    max_wait_tokens=0,
+    reserve="paged",
+    scheduler="chunked_prefill",
+    loader="asynchronous",
+    kernel="padded_bmm",
+    eviction="banded_lru",
+    prefix_caching=True,
+    host_kv_tokens=10_000,
+    block_hashes=(
+        (3, 10, 31, 96, 291, 875, 2626, 7880),
+        (1, 6, 21, 65, 196, 589),
+        (3, 12, 37, 112),
+        (3, 11, 36, 110, 331, 994, 2983, 8950),
+        (1, 5, 18, 55, 168, 505),
+    ),
+)
+"""Beside a batch that decodes a request takes the slot of its first token a step earlier than those that begin; a copy
+may still use it."""
+FOUND = {
+    "a prefetch takes no slot of an adapter that the queue's head wants too": SLOTS,
+    "low counts requests that join when their weights are there": HELPED,
+    "a deferred request waits for the slot of its first token itself": DEFERRED,
+}
+
+
+@pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)
+def test_it_does_also_where_it_did_not_once(case: Case) -> None:
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
@@ -412,14 +299,14 @@ class Looks(Migration):
         return Plan()
 
 
-@given(family(loaders=("asynchronous", "cpu_assisted")) | pressed())
-@share(2 / 3)
+@given(draws.family(loaders=("asynchronous", "cpu_assisted")) | draws.pressed())
+@share(1 / 3)
 def test_a_look_in_the_middle_of_a_window_sees_the_memory_of_the_plain_loop(case: Case) -> None:
     """The KV of requests that do not decode has not grown meanwhile."""
     seen = []
     for fast_forward in (True, False):
-        looks, scenario = Looks(), case.scenario(fast_forward=fast_forward)
-        Simulation(replace(scenario, policies=replace(scenario.policies, migration=looks))).run()
+        looks = Looks()
+        case.run(fast_forward=fast_forward, migration=looks)
         seen.append(looks.seen)
     assert seen[0] == seen[1]
 
@@ -438,8 +325,8 @@ class NothingIsShort(Part):
         type(self).certain += window is not None and window.done < window.full
 
 
-@given(cases(reserves=("paged",), preemptions=("recompute", "swap"), max_loras=(None, 2)))
-@share(2 / 3)
+@given(draws.cases(reserves=("paged",), preemptions=("recompute", "swap"), max_loras=(None, 2)))
+@share(1 / 3)
 def test_room_is_made_wherever_something_could_be_short(case: Case) -> None:
     """Within the first `full` steps of a window nothing is; after them the replica makes room."""
     NothingIsShort.certain = 0
@@ -477,7 +364,9 @@ def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short() -> 
     assert simulation.recorder.preemptions == 1
 
 
-def test_fast_forward_needs_fewer_boundaries(burst: Case) -> None:
+def test_fast_forward_needs_fewer_boundaries() -> None:
+    """Ten requests at once for three adapters, with long answers of different lengths."""
+    burst = Case(rows=tuple(Row(0.0, i % 3, 10, 50 + i, 60) for i in range(10)), max_wait_tokens=0)
     fast, plain = burst.simulation(), burst.simulation(fast_forward=False)
     assert fast.fleet.replicas[0].view.iterations == plain.fleet.replicas[0].view.iterations == 59
     assert fast.recorder.boundaries == 12, "arrival, prefill, and one for each of the ten that finish"

@@ -1,4 +1,7 @@
-"""Replicas that come and go, are slow for a while, or are of two kinds: everything of it together."""
+"""Replicas that come and go, are slow for a while, or are of two kinds: everything of it together.
+
+That fast-forward equals the plain loop there as well is in test_fast_forward.py.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from hypothesis import strategies as st
 from experiments.torture.watch import watched
 from tests.engine.cases import Case, fleets
 from tests.engine.observing import holds_nothing
-from tests.engine.test_fast_forward import assert_same
+from tests.examples import share
 
 
 @given(fleets(), st.booleans())
+@share(2 / 3)
 def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forward: bool) -> None:
     simulation = watched(case.scenario(fast_forward=fast_forward))
     table = simulation.recorder.requests()
@@ -35,10 +39,3 @@ def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forw
         assert max(row.on for row in changes) <= case.replicas
         assert all(row.on == row.serving + row.booting for row in changes)
     event(f"autoscaler: {case.autoscaler}, changes: {min(len(changes), 3)}")
-
-
-@given(fleets())
-def test_fast_forward_equals_the_plain_loop_whichever_replicas_come_and_go(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert_same(fast, plain)
-    assert fast.recorder.journal.scaled == plain.recorder.journal.scaled

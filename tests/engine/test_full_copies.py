@@ -6,60 +6,35 @@ from dataclasses import replace
 
 import pytest
 
-from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.replica_config import ReplicaConfig
-from simlora.metrics.recorder import Recorder
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
 from tests.engine.by_hand import prefill_s
-from tests.engine.cases import COEFFICIENTS, TINY, Case, Row
+from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.cases import TINY, Case, Row
 
 SLOTS = -(-TINY.weight_bytes // TINY.kv_bytes_per_token)
-LOAD_S = COEFFICIENTS["adapter_load.latency_s"] + TINY.weight_bytes / COEFFICIENTS["adapter_load.bytes_per_s"]
+LOAD_S = C["adapter_load.latency_s"] + TINY.weight_bytes / C["adapter_load.bytes_per_s"]
 
 
-def run(*rows: Row, copies: int) -> Recorder:
-    """Serve with a pool that holds so many copies, and 20 slots of KV."""
-    case = Case(
-        rows=rows,
-        capacity=copies * SLOTS + 20,
-        kernel="merged",
-        eviction="lru",
-        max_wait_tokens=0,
-        reserve="paged",
-        watermark=0.0,
-    )
-    scenario = case.scenario()
-    replica = replace(scenario.replica, full_copies=True, target_modules=())
-    policies = replace(scenario.policies, scheduler=lambda: PeftContinuous(merge=False))
-    return Simulation(replace(scenario, replica=replica, policies=policies)).run()
-
-
-def test_a_copy_is_as_large_as_the_model_whatever_the_rank() -> None:
-    table = run(Row(0.0, 0, 4, 1, 1), copies=2).requests()
-    assert table.finish_s[0] == LOAD_S + prefill_s(4)
-    assert table.cold_start_s[0] == LOAD_S
-
-
-def test_copies_that_fit_stay_and_changing_over_is_free() -> None:
-    rows = tuple(Row(float(i), i % 2, 4, 1, 1) for i in range(4))
-    recorder = run(*rows, copies=2)
-    assert recorder.adapter_loads == 2
-    assert recorder.requests().latency_s.tolist()[2:] == pytest.approx([prefill_s(4)] * 2)
-
-
-def test_a_copy_that_does_not_fit_beside_the_others_takes_the_place_of_the_one_used_last_of_all() -> None:
-    rows = tuple(Row(float(i), adapter, 4, 1, 1) for i, adapter in enumerate((0, 1, 2, 1, 0)))
-    recorder = run(*rows, copies=2)
-    assert recorder.adapter_loads == 4
-    assert recorder.requests().cold_start_s.gt(0).tolist() == [True, True, True, False, True]
-
-
-def test_copies_have_no_modules_of_their_own_and_no_memory_of_their_own() -> None:
-    message = r"replica\.full_copies is true, which needs replica\.adapter_memory=unified and replica\.target_modules"
-    with pytest.raises(InputError, match=message):
-        ReplicaConfig(kv_token_budget=10, full_copies=True)
-    with pytest.raises(InputError, match=message):
-        ReplicaConfig(kv_token_budget=10, full_copies=True, target_modules=(), adapter_memory="partition")
-    with pytest.raises(InputError, match=r"replica\.full_copies is 3, must be true or false"):
-        ReplicaConfig(kv_token_budget=10, full_copies=3)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "adapters, loaded",
+    [((0, 1, 0, 1), (True, True, False, False)), ((0, 1, 2, 1, 0), (True, True, True, False, True))],
+    ids=[
+        "copies that fit stay, and changing over is free",
+        "one more takes the place of the one used last of all",
+    ],
+)
+def test_a_copy_is_as_large_as_the_model_whatever_the_rank(
+    adapters: tuple[int, ...], loaded: tuple[bool, ...]
+) -> None:
+    """In a pool that holds two copies, and 20 slots of KV."""
+    rows = tuple(Row(float(i), adapter, 4, 1, 1) for i, adapter in enumerate(adapters))
+    of = Case(rows=rows, capacity=2 * SLOTS + 20, kernel="merged", eviction="lru", max_wait_tokens=0)
+    scenario = of.but(reserve="paged", watermark=0.0).scenario(scheduler=lambda: PeftContinuous(merge=False))
+    copies = replace(scenario.replica, full_copies=True, target_modules=())
+    recorder = Simulation(replace(scenario, replica=copies)).run()
+    table = recorder.requests()
+    cold_s = [LOAD_S if each else 0.0 for each in loaded]
+    assert table.cold_start_s.tolist() == pytest.approx(cold_s)
+    assert table.latency_s.tolist() == pytest.approx([each_s + prefill_s(4) for each_s in cold_s])
+    assert recorder.adapter_loads == sum(loaded)

@@ -77,7 +77,7 @@ class Audit(Router):
 
 
 @given(family(loaders=tuple(LOADERS), engines_per_gpu=(1, 2)) | divided(loaders=tuple(LOADERS)))
-@share(1 / 2)
+@share(1 / 3)
 def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> None:
     """Preempted, given up, moved or waiting for their weights."""
     scenario = case.but(migrates_every_s=0.125).scenario()

@@ -8,25 +8,6 @@ from simlora.metrics.recorder import Recorder
 from tests.engine.cases import Case, Row
 
 
-def together(**changes: object) -> Recorder:
-    """Two requests of one adapter and one of another, all at once."""
-    rows = (Row(0.0, 0, 4, 3, 3), Row(0.0, 0, 4, 3, 3), Row(0.0, 1, 4, 3, 3))
-    return Case(rows=rows).but(**changes).run()
-
-
-def test_two_requests_for_one_adapter_share_its_load_and_the_second_is_a_hit() -> None:
-    recorder = together()
-    assert recorder.adapter_loads == 2
-    assert (recorder.adapter_hits, recorder.adapter_misses) == (1, 2)
-
-
-def test_the_cached_oracle_never_loads_and_never_misses() -> None:
-    recorder = together(loader="cached")
-    assert recorder.adapter_loads == 0
-    assert (recorder.adapter_hits, recorder.adapter_misses) == (3, 0)
-    assert recorder.requests().cold_start_s.tolist() == [0.0, 0.0, 0.0]
-
-
 def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
     """Sixty requests of twenty adapters in a pool that holds a few of them."""
     rows = tuple(Row(0.01 * i, i % 20, 6, 12, 12) for i in range(60))

@@ -57,13 +57,18 @@ def arrivals(rng: np.random.Generator, rate: float, n: int) -> NDArray[np.float6
 
 
 def prompts(arrival_s: Sequence[float], tokens: Sequence[int]) -> Case:
-    return ONE_SERVER.but(
-        rows=tuple(Row(t, None, int(n), 1, 1) for t, n in zip(arrival_s, tokens, strict=True))
-    )
+    columns = zip(arrival_s, tokens, strict=True)
+    return ONE_SERVER.but(rows=tuple(Row(t, None, int(n), 1, 1) for t, n in columns))
+
+
+def answers(arrival_s: Sequence[float], tokens: Sequence[int]) -> tuple[Row, ...]:
+    """Answers of n + 1 tokens, a service of n milliseconds in a seat."""
+    columns = zip(arrival_s, tokens, strict=True)
+    return tuple(Row(t, None, 1, int(n) + 1, int(n) + 1) for t, n in columns)
 
 
 def waits(case: Case) -> NDArray[np.float64]:
-    return case.run().requests().queue_s.to_numpy()
+    return case.table().queue_s.to_numpy()
 
 
 def assert_mean(means: Sequence[float], theory: float, power: float, bias: float = 0.0) -> None:
@@ -73,15 +78,17 @@ def assert_mean(means: Sequence[float], theory: float, power: float, bias: float
     assert np.mean(means) == pytest.approx(theory, abs=4 * error + bias)
 
 
+def pollaczek_khinchine(rate: float) -> float:
+    """Of `two_point` services."""
+    return rate * (0.1 * 5.0**2 + 0.9 * 0.555**2) / (2 * (1 - rate * (0.5 + 0.9 * 0.555)))
+
+
 @pytest.mark.parametrize(
     "services, theory",
     [
         (exponential, lambda rate: rate / (1 - rate)),
         (constant, lambda rate: rate / (2 * (1 - rate))),
-        (
-            two_point,
-            lambda rate: rate * (0.1 * 5.0**2 + 0.9 * 0.555**2) / (2 * (1 - rate * (0.5 + 0.9 * 0.555))),
-        ),
+        (two_point, pollaczek_khinchine),
     ],
     ids=["M/M/1", "M/D/1", "M/G/1 (Pollaczek-Khinchine)"],
 )
@@ -119,8 +126,7 @@ def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
     means = []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        columns = zip(arrivals(rng, rate, n), exponential(rng, n), strict=True)
-        rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
+        rows = answers(arrivals(rng, rate, n), exponential(rng, n))
         means.append(waits(SEATS.but(rows=rows, max_num_seqs=servers))[WARM_UP:].mean())
     theory = erlang_c(servers, rate) / (servers - rate)
     # Seats are taken at the end of a step only: an arrival waits for at most one step more.
@@ -135,12 +141,11 @@ def erlang_b(servers: int, load: float) -> float:
 
 @pytest.mark.parametrize("servers, load", [(1, 0.5), (4, 3.0)], ids=["M/M/1/1", "M/M/4/4"])
 def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says(servers: int, load: float) -> None:
-    n, lost = 8000, []
+    n, lost = 4000, []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
-        columns = zip(arrivals(rng, load, n), exponential(rng, n), strict=True)
-        rows = tuple(Row(t, None, 1, int(tokens) + 1, int(tokens) + 1) for t, tokens in columns)
-        table = SEATS.but(rows=rows, max_num_seqs=servers, max_outstanding=servers).run().requests()
+        rows = answers(arrivals(rng, load, n), exponential(rng, n))
+        table = SEATS.but(rows=rows, max_num_seqs=servers, max_outstanding=servers).table()
         rejected = (table.status == "rejected").to_numpy()
         assert table.reason[rejected].unique().tolist() == [
             f"cluster.max_outstanding, {servers} requests, were there already"

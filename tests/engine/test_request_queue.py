@@ -59,16 +59,6 @@ def test_those_behind_a_request_can_be_had_by_adapter(
         assert list(queue) == model
 
 
-def test_a_preempted_request_goes_back_before_those_that_came_later() -> None:
-    queue = RequestQueue()
-    first, second, third = (request(float(i), i) for i in range(3))
-    for each in (first, second, third):
-        queue.add(each)
-    queue.remove(first)
-    queue.add(first)
-    assert list(queue) == [first, second, third]
-
-
 def test_a_request_that_is_not_there_cannot_be_removed() -> None:
     queue = RequestQueue()
     queue.add(request(0.0, 0))

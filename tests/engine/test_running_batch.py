@@ -56,24 +56,12 @@ def check(batch: RunningBatch, members: list) -> None:
         assert batch.steps_to_finish() == min(to_come for _, _, to_come in members)
 
 
-def test_requests_that_finish_together_leave_in_order_of_id() -> None:
-    batch = RunningBatch([5] * 4)
-    for id in (3, 1, 2):
-        batch.join(Request(id, None, 0.0, 5, 9), 1)
-    batch.step += 4
-    assert [request.id for request in batch.finished()] == [1, 2, 3]
-
-
 def test_a_request_without_a_token_to_come_cannot_join() -> None:
     with pytest.raises(AssertionError, match="nothing to come"):
         RunningBatch([1]).join(Request(0, None, 0.0, 5, 1), 1)
 
 
 EIGHT, EIGHT_TOO, SIXTEEN = ADAPTERS[1:4]
-
-
-def requests(*adapters: Adapter | None) -> list[Request]:
-    return [Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate(adapters)]
 
 
 @pytest.mark.parametrize(
@@ -90,21 +78,11 @@ def requests(*adapters: Adapter | None) -> list[Request]:
 def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(
     adapters: tuple[Adapter | None, ...], stretches: int
 ) -> None:
-    assert segments(requests(*adapters)) == stretches
-
-
-def test_stretches_of_one_adapter_meet_when_the_request_between_them_leaves() -> None:
-    batch = RunningBatch([5, 2, 5])
-    for request in requests(EIGHT, SIXTEEN, EIGHT):
-        batch.join(request, 1)
-    assert batch.work(2, segments(batch)) == LoraWork(3, 32, 16, 2, segments=3)
-    batch.step += 1
-    assert [request.id for request in batch.finished()] == [1]
-    assert batch.work(1, segments(batch)) == LoraWork(2, 16, 8, 1, segments=1)
+    assert segments([Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate(adapters)]) == stretches
 
 
 def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
-    several = list(requests(EIGHT, None, SIXTEEN, EIGHT))
+    several = [Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate((EIGHT, None, SIXTEEN, EIGHT))]
     several[0].chunked_tokens = 10
     tokens, tokens_sq, work = prefill_work(several, (5, 100, 7, 1))
     assert work == LoraWork(13, 5 * 8 + 7 * 16 + 8, 16, 2)
@@ -113,15 +91,8 @@ def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
     assert prefill_work(several, (5, 100, 7, 1), segments(several))[2].segments == 3
 
 
-def test_a_prefill_that_is_not_cut_processes_all_that_is_left() -> None:
-    (request,) = requests(EIGHT)
-    tokens, tokens_sq, work = prefill_work([request], [request.prefill_tokens])
-    assert (tokens, tokens_sq) == (request.prompt_tokens, request.prompt_tokens**2)
-    assert work.tokens == request.prompt_tokens
-
-
 def test_padding_counts_as_context_and_not_as_generated() -> None:
-    batch, request = RunningBatch([5]), requests(None)[0]
+    batch, request = RunningBatch([5]), Request(0, None, 0.0, 10, 9)
     request.padding_tokens = 6
     batch.join(request, 1)
     batch.step += 2

@@ -2,60 +2,47 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import isnan, nan
+from typing import Any
 
-import pandas as pd
+import pytest
 
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 
-
-def row(of: Case) -> pd.Series:
-    """The first request's row."""
-    first = of.run().requests().iloc[0]
-    assert first.status == "unfinished"
-    assert isnan(first.finish_s)
-    return first
+P = prefill_s(9)
+FAILS_S = P + steps_s(5, 10) + 0.01
 
 
-def case(adapter: int | None, until_s: float, **changes: object) -> Case:
+@pytest.mark.parametrize(
+    "adapter, until_s, changes, admitted_s, first_token_s",
+    [
+        (None, P + steps_s(2, 10), {}, 0.0, P),
+        (None, P / 2, {}, 0.0, nan),
+        (0, load_s(1) / 2, {"loader": "asynchronous"}, nan, nan),
+        (0, load_s(1) / 2, {"loader": "blocking"}, nan, nan),
+        (0, load_s(1) + P / 2, {"loader": "blocking"}, load_s(1), nan),
+        (None, P / 2, {"scheduler": "chunked_prefill"}, 0.0, nan),
+        (None, FAILS_S + prefill_s(15) / 2, {"replicas": 2, "failures": ((0, FAILS_S, None),)}, 0.0, P),
+    ],
+    ids=[
+        "it decodes",
+        "its prefill is under way",
+        "it is deferred",
+        "it would begin after the stop, when the replica has waited for weights",
+        "its prefill is under way behind a load",
+        "its prefill in chunks is",
+        "it has moved",
+    ],
+)
+def test_a_request_has_been_admitted_once_its_first_prefill_has_begun(
+    adapter: int | None, until_s: float, changes: dict[str, Any], admitted_s: float, first_token_s: float
+) -> None:
     known = {"kernel": "merged", "reserve": "full", "eviction": "lru", "ranks": (1,)}
-    return Case(rows=(Row(0.0, adapter, 9, 40, 40),), until_s=until_s, **(known | changes))  # type: ignore[arg-type]
-
-
-def test_a_running_request_has_been_admitted_and_has_a_first_token() -> None:
-    found = row(case(None, prefill_s(9) + steps_s(2, 10)))
-    assert (found.replica, found.admitted_s, found.first_token_s) == (0, 0.0, prefill_s(9))
-
-
-def test_a_request_whose_prefill_is_under_way_has_been_admitted() -> None:
-    found = row(case(None, prefill_s(9) / 2))
-    assert (found.replica, found.admitted_s, found.queue_s) == (0, 0.0, 0.0)
-    assert isnan(found.first_token_s)
-
-
-def test_a_deferred_request_has_not_begun() -> None:
-    found = row(case(0, load_s(1) / 2, loader="asynchronous"))
-    assert found.replica == 0
-    assert isnan(found.admitted_s)
-    assert isnan(found.queue_s)
-
-
-def test_a_request_that_would_begin_after_the_stop_when_the_replica_has_waited_for_weights_has_not_begun() -> (
-    None
-):
-    found = row(case(0, load_s(1) / 2, loader="blocking"))
-    assert found.replica == 0
-    assert isnan(found.admitted_s)
-    assert row(case(0, load_s(1) + prefill_s(9) / 2, loader="blocking")).admitted_s == load_s(1)
-
-
-def test_a_prefill_in_chunks_has_been_admitted() -> None:
-    found = row(case(None, prefill_s(9) / 2, scheduler="chunked_prefill"))
-    assert (found.replica, found.admitted_s) == (0, 0.0)
-
-
-def test_a_request_that_has_moved_has_been_admitted() -> None:
-    at_s = prefill_s(9) + steps_s(5, 10) + 0.01
-    found = row(case(None, at_s + prefill_s(15) / 2, replicas=2, failures=((0, at_s, None),)))
-    assert (found.replica, found.migrations, found.first_token_s) == (1, 1, prefill_s(9))
+    of = Case(rows=(Row(0.0, adapter, 9, 40, 40),), until_s=until_s).but(**(known | changes))
+    row = of.table().loc[0]
+    moves = int("failures" in changes)
+    assert (row.status, row.replica, row.migrations) == ("unfinished", moves, moves)
+    assert isnan(row.finish_s)
+    found = (row.admitted_s, row.queue_s, row.first_token_s)
+    assert found == pytest.approx((admitted_s, admitted_s, first_token_s), nan_ok=True)

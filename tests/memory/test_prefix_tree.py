@@ -1,4 +1,7 @@
-"""PrefixTree on its own, in HBM alone: what is found, what is held, what goes first."""
+"""PrefixTree in HBM alone: what goes first, where a segment is cut, when it grows, how often it was used.
+
+What is found, held and evicted at all is held against sets in test_prefix_tree_and_host.py.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.core.adapter import Adapter
 from simlora.memory.prefix_tree import PrefixTree
-from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, served, started, walk
+from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, serve, served, started, walk
 
 
 @pytest.fixture
 def cache() -> PrefixTree:
     return PrefixTree(4)
-
-
-def test_what_was_prefilled_is_found_as_far_as_the_blocks_are_the_same(cache: PrefixTree) -> None:
-    assert served(cache, request(0, 1, 2, 3)) == 0
-    assert served(cache, request(1, 1, 2, 4)) == 8
-    assert served(cache, request(2, 1, 2, 4)) == 12
-    assert served(cache, request(3, 7, 2, 4)) == 0, "no block counts behind another first one"
-
-
-def test_kv_of_one_adapter_is_never_found_by_another_nor_by_the_base_model(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2))
-    assert served(cache, request(1, 1, 2, adapter=B)) == 0
-    assert served(cache, request(2, 1, 2, adapter=None)) == 0
-    assert served(cache, request(3, 1, 2, adapter=None)) == 8
-
-
-def test_nothing_is_found_before_its_request_is_prefilled(cache: PrefixTree) -> None:
-    first = request(0, 1, 2)
-    started(cache, first)
-    assert cache.claim_prefix(request(1, 1, 2)) == []
-    cache.add(first, first.prompt_tokens, 0.0)
-    assert sum(map(cache.size, cache.claim_prefix(request(1, 1, 2)))) == 8
 
 
 def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
@@ -49,65 +29,16 @@ def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
     assert cache.matched_tokens(request(4, 1, 2, 3)) == 4
 
 
-def test_one_token_at_least_is_left_to_prefill(cache: PrefixTree) -> None:
+def test_one_token_at_least_is_left_to_prefill_and_only_full_blocks_of_a_prompt_are_kept(cache: PrefixTree):
     served(cache, request(0, 1, 2, prompt=8))
     assert served(cache, request(1, 1, 2, prompt=8)) == 4
     assert served(cache, request(2, 1, 2, prompt=9)) == 8
-
-
-def test_the_last_part_of_a_prompt_that_fills_no_block_is_not_kept(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3, prompt=11), output_tokens=9)
+    served(cache, request(3, 1, 2, 3, prompt=11), output_tokens=9)
     assert cache.tokens == 8, "its output would fill the block, but with what no hash names"
 
 
-def test_blocks_without_hashes_at_the_end_of_a_prompt_are_its_own(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, prompt=40))
-    assert cache.tokens == 4
-
-
-def test_a_session_goes_on_with_all_that_was_said_in_it(cache: PrefixTree) -> None:
-    assert served(cache, request(0, prompt=6, session="s"), output_tokens=7) == 0
-    assert cache.tokens == 12, "prompt and output, but the last token, whose KV was never computed"
-    assert served(cache, request(1, prompt=20, session="s")) == 12
-    assert served(cache, request(2, prompt=20, session="t")) == 0, "another session"
-    assert served(cache, request(3, prompt=20, session="s", adapter=B)) == 0, "another adapter"
-    assert served(cache, request(4, prompt=10, session="s")) == 8, "a session that begins anew further back"
-
-
-def test_a_request_of_no_session_and_without_hashes_shares_nothing(cache: PrefixTree) -> None:
-    served(cache, request(0, prompt=20))
-    assert cache.tokens == 0
-    assert served(cache, request(1, prompt=20)) == 0
-
-
-def test_blocks_that_two_requests_brought_at_once_are_one(cache: PrefixTree) -> None:
-    one, other = request(0, 1, 2), request(1, 1, 2)
-    for new in (one, other):
-        started(cache, new)
-    for new in (one, other):
-        cache.add(new, new.prompt_tokens, 0.0)
-        assert cache.shared_tokens(new) == 8
-    assert cache.tokens == cache.held_tokens == 8
-
-
-def test_held_blocks_are_not_evicted(cache: PrefixTree) -> None:
-    first = request(0, 1, 2)
-    started(cache, first)
-    cache.add(first, first.prompt_tokens, 0.0)
-    served(cache, request(1, 1, 2, 3))
-    assert (cache.tokens, cache.held_tokens) == (12, 8)
-    cache.evict(1000, 9.0)
-    assert (cache.tokens, cache.held_tokens) == (8, 8)
-    cache.leave(first, 2.0)
-    assert (cache.tokens, cache.held_tokens) == (8, 0)
-    cache.evict(1000, 9.0)
-    assert cache.tokens == 0
-
-
 def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_first(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2))
-    served(cache, request(1, 5, 6))
-    served(cache, request(2, 1))  # uses the first block of the oldest again
+    serve(cache, (1, 2), (5, 6), (1,))  # the last uses the first block of the oldest again
     gone = []
     for _ in range(4):
         before = blocks(cache)
@@ -125,41 +56,24 @@ def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: 
     assert {path[1:] for path in blocks(cache)} == {(5,), (5, 6)}
 
 
-def test_whole_blocks_are_evicted(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3))
-    cache.evict(5, 9.0)
-    assert cache.tokens == 4
-    cache.evict(0, 9.0)
-    assert cache.tokens == 4
-
-
-def test_what_was_promised_has_to_be_there(cache: PrefixTree) -> None:
-    new = request(0, 1, 2)
-    new.cached_tokens = 8
-    with pytest.raises(AssertionError, match="request 0 counts on cached KV that has gone"):
-        cache.hold(new, 0.0)
-
-
 # Segments -----------------------------------------------------------------------------------
 
 
-def test_what_a_request_brought_is_one_segment(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3))
-    assert segments(cache) == [((1, 2, 3), True)]
-    assert cache.segments == 1
-
-
-def test_a_segment_is_cut_where_another_request_parts_from_it(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3))
-    served(cache, request(1, 1, 2, 7, 8))
-    assert segments(cache) == [((1, 2), True), ((3,), True), ((7, 8), True)]
-    assert cache.segments == 3
-
-
-def test_a_segment_is_cut_where_another_request_ends(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3))
-    served(cache, request(1, 1))
-    assert segments(cache) == [((1,), True), ((2, 3), True)]
+@pytest.mark.parametrize(
+    "requests, cut",
+    [
+        ([(1, 2, 3)], [(1, 2, 3)]),
+        ([(1, 2, 3), (1, 2, 7, 8)], [(1, 2), (3,), (7, 8)]),
+        ([(1, 2, 3), (1,)], [(1,), (2, 3)]),
+    ],
+    ids=["what one brought", "where another parts from it", "where another ends"],
+)
+def test_a_segment_is_cut_where_requests_differ(
+    cache: PrefixTree, requests: list[tuple[int, ...]], cut: list[tuple[int, ...]]
+) -> None:
+    serve(cache, *requests)
+    assert segments(cache) == [(blocks, True) for blocks in cut]
+    assert cache.segments == len(cut)
 
 
 def test_a_request_that_holds_a_segment_that_is_cut_holds_both_parts(cache: PrefixTree) -> None:
@@ -190,8 +104,7 @@ def test_the_output_of_a_request_is_part_of_its_own_segment(cache: PrefixTree) -
 @pytest.mark.parametrize("has_gone", [True, False])
 def test_a_segment_that_another_request_has_used_does_not_grow(cache: PrefixTree, has_gone: bool) -> None:
     """It is another's history: what comes behind is worth something else."""
-    first = running(cache, request(0, prompt=9, session="s"))
-    second = request(1, prompt=9, session="s")
+    first, second = running(cache, request(0, prompt=9, session="s")), request(1, prompt=9, session="s")
     assert started(cache, second) == 8
     if has_gone:
         cache.leave(second, 1.0)
@@ -215,28 +128,23 @@ def test_nor_does_one_that_was_held_before(cache: PrefixTree) -> None:
     assert segments(cache) == [((0, 1), True), ((2, 3, 4), True)], "its own part does"
 
 
-# Visits -------------------------------------------------------------------------------------
+# Visits, and when something was used last ---------------------------------------------------
 
 
-def visits(cache: PrefixTree, new_id: int, *hashes: int) -> list[int]:
+def visits(cache: PrefixTree, *hashes: int) -> list[int]:
     """How often each segment was used that such a request would find."""
-    return [segment.visits for segment in cache.claim_prefix(request(new_id, *hashes))]
+    return [segment.visits for segment in cache.claim_prefix(request(9, *hashes))]
 
 
-def test_every_request_that_holds_a_segment_counts_as_a_visit(cache: PrefixTree) -> None:
+def test_every_request_that_holds_a_segment_counts_as_a_visit_of_all_its_parts(cache: PrefixTree) -> None:
     served(cache, request(0, 1, 2))
-    assert visits(cache, 9, 1, 2) == [1]
+    assert visits(cache, 1, 2) == [1]
     served(cache, request(1, 1, 2))
     started(cache, request(2, 1, 2))
-    assert visits(cache, 9, 1, 2) == [3]
-
-
-def test_both_parts_of_a_segment_have_the_visits_that_it_had(cache: PrefixTree) -> None:
-    for id in range(3):
-        served(cache, request(id, 1, 2))
+    assert visits(cache, 1, 2) == [3]
     served(cache, request(3, 1, 7))
-    assert visits(cache, 9, 1, 2) == [4, 3]
-    assert visits(cache, 9, 1, 7) == [4, 1]
+    assert visits(cache, 1, 2) == [4, 3]
+    assert visits(cache, 1, 7) == [4, 1]
 
 
 def test_a_request_that_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTree) -> None:
@@ -245,139 +153,7 @@ def test_a_request_that_brings_what_another_has_brought_meanwhile_visits_it(cach
         started(cache, new)
     for new in (one, other):
         cache.add(new, new.prompt_tokens, 0.0)
-    assert visits(cache, 9, 1, 2) == [2]
-
-
-def test_what_was_used_longest_ago_is_by_when_it_was_left(cache: PrefixTree) -> None:
-    long, short = running(cache, request(0, 1)), running(cache, request(1, 2), now_s=1.0)
-    cache.leave(short, 2.0)
-    cache.leave(long, 3.0)
-    cache.evict(4, 9.0)
-    assert blocks(cache) == {(0, 1)}
-
-
-# Worth --------------------------------------------------------------------------------------
-
-
-def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
-    """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
-    cache = PrefixTree(4, worth=ByRule(lambda segment: -len(segment.blocks)))
-    served(cache, request(0, 7))
-    served(cache, request(1, 1, 2, 3))
-    served(cache, request(2, 5, 6))
-    cache.evict(4, 9.0)
-    assert blocks(cache) == {(0, 7), (0, 1), (0, 1, 2), (0, 5), (0, 5, 6)}
-    served(cache, request(3, 5), now_s=9.0)
-    cache.evict(4, 9.0)
-    assert (0, 1, 2) not in blocks(cache), "of the others, none has more than a block"
-
-
-def test_worth_can_fade_as_time_goes_by() -> None:
-    """Used a moment ago, the second loses its lead of a half; when that is long past, it has it again."""
-    order = []
-    for now_s in (1.0, 9.0):
-        cache = PrefixTree(
-            4,
-            worth=ByRule(
-                lambda segment: 0.5 * segment.used_s,
-                lambda segment, now: 1.0 if now == segment.used_s else 0.0,
-                most_fade=1.0,
-            ),
-        )
-        served(cache, request(0, 1))
-        served(cache, request(1, 2))
-        cache.evict(4, now_s)
-        order.append(blocks(cache))
-    assert order == [{(0, 1)}, {(0, 2)}]
-
-
-# Adapters -----------------------------------------------------------------------------------
-
-
-def resident(cache: PrefixTree, *adapters: Adapter) -> None:
-    for adapter in adapters:
-        cache.adapter(adapter.id, True)
-
-
-def test_kv_in_hbm_is_invalid_while_its_adapter_is_not_there(cache: PrefixTree) -> None:
-    resident(cache, A, B)
-    served(cache, request(0, 1, 2))
-    served(cache, request(1, 1, adapter=B))
-    served(cache, request(2, 1, adapter=None))
-    assert cache.invalid_tokens == 0
-    cache.adapter(A.id, False)
-    assert cache.invalid_tokens == 8
-    cache.adapter(B.id, False)
-    assert cache.invalid_tokens == 12, "that of the base model never is"
-    cache.adapter(A.id, True)
-    assert cache.invalid_tokens == 4
-
-
-def test_kv_that_comes_or_goes_without_its_adapter_is_counted(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2, 3))
-    assert cache.invalid_tokens == 12
-    cache.evict(4, 9.0)
-    assert cache.invalid_tokens == 8
-    resident(cache, A)
-    cache.adapter(A.id, False)
-    assert cache.invalid_tokens == 8
-
-
-def test_an_adapter_that_is_there_does_not_come(cache: PrefixTree) -> None:
-    resident(cache, A)
-    with pytest.raises(AssertionError, match="adapter 0 comes or leaves twice"):
-        cache.adapter(A.id, True)
-
-
-# What never happens -------------------------------------------------------------------------
-
-
-def test_what_is_in_use_never_leaves(cache: PrefixTree) -> None:
-    running(cache, request(0, 1, 2))
-    (segment,) = cache.claim_prefix(request(1, 1, 2))
-    with pytest.raises(AssertionError, match="cached KV in use is evicted"):
-        cache.take_out(segment, 1.0)
-
-
-def test_nothing_leaves_before_what_lies_behind_it(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2))
-    served(cache, request(1, 1, 3))
-    first, _ = cache.claim_prefix(request(2, 1, 2))
-    with pytest.raises(AssertionError, match="cached KV is evicted before what lies behind it"):
-        cache.take_out(first, 1.0)
-
-
-@given(
-    st.lists(
-        st.tuples(
-            st.integers(0, 1),
-            st.lists(st.integers(0, 2), max_size=5),
-            st.integers(0, 3),
-            st.integers(0, 12),
-        ),
-        max_size=30,
-    )
-)
-def test_a_request_finds_the_longest_prefix_that_is_there(
-    plan: list[tuple[int, list[int], int, int]],
-) -> None:
-    """Against plain sets of prefixes, with the evictions that really happened."""
-    cache, prefixes = PrefixTree(4), set()
-    for id, (adapter, path, unhashed, evicted) in enumerate(plan):
-        hashes = [hash(tuple(path[: i + 1])) for i in range(len(path))]
-        new = request(id, *hashes, prompt=4 * len(path) + unhashed + 1, adapter=(A, B)[adapter])
-        longest = max(n for n in range(len(path) + 1) if n == 0 or (adapter, *hashes[:n]) in prefixes)
-        assert served(cache, new) == 4 * longest
-        prefixes |= {(adapter, *hashes[:n]) for n in range(1, len(path) + 1)}
-        assert cache.tokens == 4 * len(prefixes)
-        cache.evict(evicted, float(id))
-        prefixes = blocks(cache)
-        assert all(len(path) == 2 or path[:-1] in prefixes for path in prefixes), (
-            "a block without those before it"
-        )
-
-
-# When something was used last ---------------------------------------------------------------
+    assert visits(cache, 1, 2) == [2]
 
 
 @pytest.mark.parametrize("used_when_found, found_s", [(False, 9.0), (True, 5.0)])
@@ -391,25 +167,95 @@ def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: b
     assert used_s == {(1,): found_s, (1, 2): found_s, (1, 2, 3): 9.0}
 
 
+# Worth --------------------------------------------------------------------------------------
+
+
+def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
+    """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
+    cache = PrefixTree(4, worth=ByRule(lambda segment: -len(segment.blocks)))
+    serve(cache, (7,), (1, 2, 3), (5, 6))
+    cache.evict(4, 9.0)
+    assert blocks(cache) == {(0, 7), (0, 1), (0, 1, 2), (0, 5), (0, 5, 6)}
+    served(cache, request(3, 5), now_s=9.0)
+    cache.evict(4, 9.0)
+    assert (0, 1, 2) not in blocks(cache), "of the others, none has more than a block"
+
+
+@pytest.mark.parametrize("now_s, left", [(1.0, 1), (9.0, 2)])
+def test_worth_can_fade_as_time_goes_by(now_s: float, left: int) -> None:
+    """Used a moment ago, the second loses its lead of a half; when that is long past, it has it again."""
+    just_now = lambda segment, now: 1.0 if now == segment.used_s else 0.0  # noqa: E731
+    cache = PrefixTree(4, worth=ByRule(lambda segment: 0.5 * segment.used_s, just_now, most_fade=1.0))
+    serve(cache, (1,), (2,))
+    cache.evict(4, now_s)
+    assert blocks(cache) == {(0, left)}
+
+
+# What never happens -------------------------------------------------------------------------
+
+
+def test_what_was_promised_has_to_be_there(cache: PrefixTree) -> None:
+    new = request(0, 1, 2)
+    new.cached_tokens = 8
+    with pytest.raises(AssertionError, match="request 0 counts on cached KV that has gone"):
+        cache.hold(new, 0.0)
+
+
+def test_an_adapter_that_is_there_does_not_come(cache: PrefixTree) -> None:
+    cache.adapter(A.id, True)
+    with pytest.raises(AssertionError, match="adapter 0 comes or leaves twice"):
+        cache.adapter(A.id, True)
+
+
+def test_neither_what_is_in_use_leaves_nor_what_something_lies_behind(cache: PrefixTree) -> None:
+    running(cache, request(0, 1, 2))
+    (segment,) = cache.claim_prefix(request(1, 1, 2))
+    with pytest.raises(AssertionError, match="cached KV in use is evicted"):
+        cache.take_out(segment, 1.0)
+    served(cache, request(2, 5, 6))
+    served(cache, request(3, 5, 7))
+    first, _ = cache.claim_prefix(request(4, 5, 6))
+    with pytest.raises(AssertionError, match="cached KV is evicted before what lies behind it"):
+        cache.take_out(first, 1.0)
+
+
+PLANS = st.tuples(
+    st.integers(0, 1), st.lists(st.integers(0, 2), max_size=5), st.integers(0, 3), st.integers(0, 12)
+)
+
+
+@given(st.lists(PLANS, max_size=30))
+def test_a_request_finds_the_longest_prefix_that_is_there(plan: list[tuple[int, list[int], int, int]]):
+    """Against plain sets of prefixes, with the evictions that really happened."""
+    cache, prefixes = PrefixTree(4), set()
+    for id, (adapter, path, unhashed, evicted) in enumerate(plan):
+        hashes = [hash(tuple(path[: i + 1])) for i in range(len(path))]
+        new = request(id, *hashes, prompt=4 * len(path) + unhashed + 1, adapter=(A, B)[adapter])
+        longest = max(n for n in range(len(path) + 1) if n == 0 or (adapter, *hashes[:n]) in prefixes)
+        assert served(cache, new) == 4 * longest
+        prefixes |= {(adapter, *hashes[:n]) for n in range(1, len(path) + 1)}
+        assert cache.tokens == 4 * len(prefixes)
+        cache.evict(evicted, float(id))
+        prefixes = blocks(cache)
+        unreachable = [path for path in prefixes if len(path) > 2 and path[:-1] not in prefixes]
+        assert not unreachable, "a block without those before it"
+
+
 # KV that needs its adapter ------------------------------------------------------------------
 
 
 def test_no_request_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> None:
     tree = PrefixTree(4, needs_adapter=True)
     tree.adapter(A.id, resident=True)
-    assert served(tree, request(1, 1, 2)) == 0
-    assert served(tree, request(2, 1, 2)) == 8
+    assert [served(tree, request(id, 1, 2)) for id in (1, 2)] == [0, 8]
     tree.adapter(A.id, resident=False)
     assert served(tree, request(3, 1, 2)) == 0
     assert (tree.tokens, blocks(tree)) == (8, {(0, 1), (0, 1, 2)}), "what is prefilled anew is no second copy"
     tree.adapter(A.id, resident=True)
     assert served(tree, request(4, 1, 2)) == 8
-
-
-def test_the_base_model_is_always_there() -> None:
-    tree = PrefixTree(4, needs_adapter=True)
-    served(tree, request(1, 1, 2, adapter=None))
-    assert served(tree, request(2, 1, 2, adapter=None)) == 8
+    assert [served(tree, request(id, 1, 2, adapter=None)) for id in (5, 6)] == [0, 8], (
+        "the base model is there"
+    )
 
 
 def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew() -> None:
@@ -419,6 +265,5 @@ def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew()
     tree.evict(8, 2.0)
     tree.adapter(A.id, resident=False)
     assert (tree.tokens, tree.host_tokens) == (0, 8)
-    again = request(3, 1, 2)
-    assert served(tree, again) == 0
+    assert served(tree, request(3, 1, 2)) == 0
     assert (tree.tokens, tree.host_tokens) == (8, 0)

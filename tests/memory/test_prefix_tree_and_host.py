@@ -13,8 +13,7 @@ from simlora.core.request import Request
 from simlora.memory.prefix_tree import PrefixTree
 from simlora.memory.segments import Segment
 from simlora.policies.eviction.cost_model import CostModel
-from tests.examples import share
-from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, served, started, walk
+from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, serve, served, started, walk
 
 
 def with_host(host_capacity_tokens: int = 1000, **more: object) -> PrefixTree:
@@ -42,43 +41,9 @@ def counts(tree: PrefixTree) -> tuple[int, int, int]:
 # Going and coming ---------------------------------------------------------------------------
 
 
-def test_what_leaves_hbm_lies_on_the_host(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2, 3))
-    tree.evict(8, 1.0)
-    assert counts(tree) == (4, 8, 0)
-    assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 1)}, {(0, 1, 2), (0, 1, 2, 3)})
-
-
-def test_and_comes_back_for_a_request_that_begins_with_it(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2, 3))
-    tree.evict(8, 1.0)
-    second = request(1, 1, 2)
-    second.cached_tokens = 8
-    comes = tree.hold(second, 2.0)
-    assert [(tuple(segment.blocks), segment.resident) for segment in comes] == [((2,), True)]
-    assert counts(tree) == (8, 4, 8)
-    assert blocks(tree, resident=False) == {(0, 1, 2, 3)}
-    assert tree.hold(request(2, 9), 2.0) == [], "nothing comes for a request that finds nothing"
-
-
-def test_what_is_in_hbm_does_not_come(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2))
-    second = request(1, 1, 2)
-    second.cached_tokens = 8
-    assert tree.hold(second, 2.0) == []
-
-
-def test_without_a_host_it_is_gone() -> None:
-    tree = PrefixTree(4)
-    assert not tree.keeps
-    served(tree, request(0, 1, 2))
-    tree.evict(8, 1.0)
-    assert counts(tree) == (0, 0, 0)
-    assert tree.claim_prefix(request(1, 1, 2)) == []
-
-
 def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: PrefixTree) -> None:
     """Two compute it at the same time; that of the first has gone to the host when the second is done."""
+    assert (tree.keeps, PrefixTree(4).keeps) == (True, False)
     first, second = request(0, 1, 2), request(1, 1, 2)
     for new in (first, second):
         started(tree, new)
@@ -92,8 +57,7 @@ def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: Pre
 
 
 def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2))
-    served(tree, request(1, 1))
+    serve(tree, (1, 2), (1,))
     tree.evict(8, 2.0)
     _, second = tree.claim_prefix(request(2, 1, 2))
     with pytest.raises(AssertionError, match="KV comes before what it follows"):
@@ -111,30 +75,23 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
         return now_s + 0.5
 
     tree = with_host(send=send)
-    served(tree, request(0, 1, 2, 3))
-    served(tree, request(1, 1))
+    serve(tree, (1, 2, 3), (1,))
     tree.evict(12, 4.0)
     assert sent == [(8, 4.0, 0.0), (4, 4.0, 0.0)]
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
-def test_what_the_host_has_no_room_for_is_not_sent() -> None:
+@pytest.mark.parametrize("written_until_s, heard", [(4.0, []), (5.0, [5.0])])
+def test_what_the_host_has_no_room_for_is_not_sent_but_slots_that_are_still_written_to_are_told_of(
+    written_until_s: float, heard: list[float]
+) -> None:
     sent = []
     tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
     served(tree, request(0, 1, 2, 3))
     (segment,) = tree.claim_prefix(request(1, 1, 2, 3))
+    segment.ready_s = written_until_s
     tree.take_out(segment, 4.0)
-    assert (sent, counts(tree)) == ([], (0, 0, 0))
-
-
-def test_but_slots_are_told_of_that_are_still_written_to() -> None:
-    sent = []
-    tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
-    served(tree, request(0, 1, 2, 3))
-    (segment,) = tree.claim_prefix(request(1, 1, 2, 3))
-    segment.ready_s = 5.0
-    tree.take_out(segment, 4.0)
-    assert (sent, counts(tree)) == ([5.0], (0, 0, 0))
+    assert (sent, counts(tree)) == (heard, (0, 0, 0))
 
 
 def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> None:
@@ -168,8 +125,7 @@ def test_both_parts_of_a_segment_are_ready_when_it_was(tree: PrefixTree) -> None
 def test_the_host_gives_up_what_is_worth_least() -> None:
     """Room for two blocks. They leave HBM in the order of their last use, and so do they leave the host."""
     tree = with_host(8)
-    for id, block in enumerate((1, 2, 3)):
-        served(tree, request(id, block))
+    serve(tree, (1,), (2,), (3,))
     tree.evict(8, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
     tree.evict(4, 3.0)
@@ -180,8 +136,7 @@ def test_the_host_gives_up_what_is_worth_least() -> None:
 def test_be_it_what_comes_just_now() -> None:
     """Worth is the number of the block here."""
     tree = with_host(8, worth=ByRule(lambda segment: -segment.blocks[0]))
-    for id, block in enumerate((1, 3, 2)):
-        served(tree, request(id, block))
+    serve(tree, (1,), (3,), (2,))
     for block in (2, 1, 3):
         (segment,) = tree.claim_prefix(request(9, block))
         tree.take_out(segment, 3.0)
@@ -191,9 +146,7 @@ def test_be_it_what_comes_just_now() -> None:
 def test_the_host_gives_up_leaves_before_what_they_follow() -> None:
     """The first block was used longest ago, but those behind it are of no use without it."""
     tree = with_host(16, worth=ByRule(lambda segment: segment.blocks[0]))
-    served(tree, request(0, 1, 5))
-    served(tree, request(1, 1, 6))
-    served(tree, request(2, 4))
+    serve(tree, (1, 5), (1, 6), (4,))
     tree.evict(16, 3.0)
     assert blocks(tree, resident=False) == {(0, 1), (0, 1, 5), (0, 1, 6), (0, 4)}
     for id, left in enumerate(({(0, 1), (0, 1, 5), (0, 1, 6)}, {(0, 1), (0, 1, 6)}, {(0, 1)}, set())):
@@ -211,17 +164,6 @@ def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too() -> None:
     assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 7)}, {(0, 1)})
     tree.evict(4, 3.0)
     assert (blocks(tree), blocks(tree, resident=False)) == (set(), {(0, 7)})
-
-
-def test_what_came_back_is_no_longer_the_hosts_to_give_up() -> None:
-    tree = with_host(4)
-    served(tree, request(0, 1))
-    tree.evict(4, 1.0)
-    served(tree, request(1, 1))
-    served(tree, request(2, 2))
-    tree.evict(4, 3.0)
-    assert (blocks(tree), blocks(tree, resident=False)) == ({(0, 2)}, {(0, 1)})
-    assert tree.segments == 2
 
 
 # Cut and joined -----------------------------------------------------------------------------
@@ -255,20 +197,12 @@ def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
     assert segment.ready_s == 8.0
 
 
-def test_parts_of_different_use_stay_apart(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2))
-    served(tree, request(1, 1))
-    for _ in range(2):
-        tree.evict(4, 2.0)
-    assert segments(tree) == [((1,), False), ((2,), False)]
-
-
-def test_a_part_that_two_follow_stays_apart(tree: PrefixTree) -> None:
-    first, second = running(tree, request(0, 1, 2)), running(tree, request(1, 1, 3))
-    for gone in (first, second):
+def test_parts_of_different_use_stay_apart_and_so_does_one_that_two_follow(tree: PrefixTree) -> None:
+    serve(tree, (1, 2), (1,))
+    for gone in (running(tree, request(2, 5, 6)), running(tree, request(3, 5, 7))):
         tree.leave(gone, 2.0)
-    tree.evict(12, 3.0)
-    assert segments(tree) == [((1,), False), ((2,), False), ((3,), False)]
+    tree.evict(20, 3.0)
+    assert segments(tree) == [((1,), False), ((2,), False), ((5,), False), ((6,), False), ((7,), False)]
 
 
 def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree: PrefixTree) -> None:
@@ -309,30 +243,17 @@ def out(tree: PrefixTree, *hashes: int, adapter: Adapter | None = A) -> None:
 
 
 def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
-    for id, block in enumerate((1, 2, 3)):
-        served(returning, request(id, block))
+    serve(returning, (1,), (2,), (3,))
     for block in (2, 3, 1):
         out(returning, block)
     assert coming(returning) == [(3,), (2,), (1,)]
 
 
-def test_only_what_follows_kv_in_hbm_can_come(returning: PrefixTree) -> None:
-    served(returning, request(0, 1))
-    served(returning, request(1, 1, 2))
-    out(returning, 1, 2)
-    assert coming(returning) == [(2,)]
-    out(returning, 1)
-    assert coming(returning) == [(1,)]
-    returning.enter(returning.claim_prefix(request(2, 1))[0])
-    assert coming(returning) == [(2,)], "as soon as that is there"
-
-
 def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
     """It is not looked through before that has come."""
-    served(returning, request(0, 1))
-    for id in range(5):
-        served(returning, request(1 + id, 1, 2 + id))
-        out(returning, 1, 2 + id)
+    serve(returning, (1,), *((1, block) for block in range(2, 7)))
+    for block in range(2, 7):
+        out(returning, 1, block)
     out(returning, 1)
     assert coming(returning) == [(1,)]
     assert returning.frontier.node_count == 1
@@ -352,19 +273,6 @@ def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
     assert coming(returning) == [(3,), (1,)]
     returning.adapter(B.id, True)
     assert coming(returning) == [(3,), (2,), (1,)]
-
-
-@pytest.mark.parametrize("after_adapters, first", [(True, []), (False, [(1,)])])
-def test_or_alone_where_that_is_allowed(after_adapters: bool, first: list[tuple[int, ...]]) -> None:
-    """But not before what it follows."""
-    tree = with_host(comes_back=True, after_adapters=after_adapters)
-    served(tree, request(0, 1))
-    served(tree, request(1, 1, 2))
-    for hashes in ((1, 2), (1,)):
-        out(tree, *hashes)
-    assert coming(tree) == first
-    tree.adapter(A.id, True)
-    assert coming(tree) == [(1,)]
 
 
 def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it() -> None:
@@ -388,54 +296,6 @@ def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it()
         tree.adapter(A.id, False)
     assert before > 3000
     assert len(asked) - before < 10
-
-
-def test_what_a_request_brings_back_no_longer_has_to_come(returning: PrefixTree) -> None:
-    served(returning, request(0, 1, 2))
-    out(returning, 1, 2)
-    started(returning, request(1, 1, 2))
-    assert coming(returning) == []
-
-
-def test_what_follows_what_a_request_brings_back_can_come(returning: PrefixTree) -> None:
-    served(returning, request(0, 1))
-    served(returning, request(1, 1, 2))
-    for hashes in ((1, 2), (1,)):
-        out(returning, *hashes)
-    assert coming(returning) == [(1,)]
-    started(returning, request(2, 1))
-    assert coming(returning) == [(2,)]
-
-
-def test_the_part_of_a_segment_that_a_request_left_on_the_host_can_come(returning: PrefixTree) -> None:
-    served(returning, request(0, 1, 2, 3))
-    out(returning, 1, 2, 3)
-    started(returning, request(1, 1, 7))
-    assert coming(returning) == [(2, 3)]
-
-
-def test_both_parts_of_a_segment_that_is_cut_on_the_host_can_come(returning: PrefixTree) -> None:
-    """A trial cuts it, and does not start the request after all."""
-    served(returning, request(0, 1, 2, 3))
-    out(returning, 1, 2, 3)
-    returning.adapter(A.id, False)
-    assert coming(returning) == []
-    returning.claim_prefix(request(1, 1, 7))
-    returning.adapter(A.id, True)
-    assert coming(returning) == [(1,)]
-    returning.enter(returning.claim_prefix(request(1, 1, 7))[0])
-    assert coming(returning) == [(2, 3)]
-
-
-def test_what_the_host_has_dropped_cannot_come() -> None:
-    tree = with_host(4, comes_back=True)
-    for id, adapter in enumerate((A, None)):
-        served(tree, request(id, 1, adapter=adapter))
-        out(tree, 1, adapter=adapter)
-        coming(tree)  # that of the adapter waits at its side
-    tree.adapter(A.id, True)
-    assert coming(tree) == [(1,)]
-    assert blocks(tree, resident=False) == {(-1, 1)}
 
 
 # Against sets -------------------------------------------------------------------------------
@@ -489,22 +349,20 @@ class Model:
     """The tree, and the sets that it stands for."""
 
     def __init__(self, host_tokens: int, ranked: bool, comes_back: bool, alone: bool) -> None:
-        self.sent_tokens, self.alone, self.comes_back = 0, alone, comes_back
-        more: dict[str, object] = {}
-        if ranked:
-            costs = CostModel(recency_s=2.0)
-            more["worth"] = ByRule(
-                lambda s: costs.key(len(s.blocks), s.visits, s.used_s),
-                lambda s, now_s: costs.fade(now_s - s.used_s),
-                costs.most_fade,
-            )
+        self.host_tokens, self.alone, self.comes_back = host_tokens, alone, comes_back
+        costs = CostModel(recency_s=2.0)
+        worth = ByRule(
+            lambda s: costs.key(len(s.blocks), s.visits, s.used_s),
+            lambda s, now_s: costs.fade(now_s - s.used_s),
+            costs.most_fade,
+        )
+        more = {"worth": worth} if ranked else {}
         self.tree = with_host(
             host_tokens, comes_back=comes_back, after_adapters=not alone, send=self.send, **more
         )
-        self.host_tokens = host_tokens
         self.in_hbm: set[Path] = set()
         self.on_host: set[Path] = set()
-        self.dropped = self.added = 0
+        self.sent_tokens = self.dropped = self.added = 0
         self.began: dict[int, Request] = {}  # and is not prefilled
         self.holds: dict[int, tuple[Request, int]] = {}  # how many of its blocks
         self.resident: set[int] = set()
@@ -519,9 +377,8 @@ class Model:
         adapter, session, path, unhashed, output_tokens = kind
         hashes = tuple(hash(tuple(path[: n + 1])) for n in range(len(path))) if session is None else ()
         prompt = 4 * len(path) + unhashed + 1
-        new = Request(self.next_id, adapter, 0.0, prompt, output_tokens, session, hashes)
         self.next_id += 1
-        return new
+        return Request(self.next_id - 1, adapter, 0.0, prompt, output_tokens, session, hashes)
 
     def longest(self, new: Request) -> int:
         """How many of its blocks are there, but for the last token."""
@@ -534,8 +391,7 @@ class Model:
 
     def is_tried(self, kind: tuple) -> Request:
         new = self.make(kind)
-        found = self.tree.claim_prefix(new)
-        new.cached_tokens = sum(map(self.tree.size, found))
+        new.cached_tokens = sum(map(self.tree.size, self.tree.claim_prefix(new)))
         assert new.cached_tokens == 4 * self.longest(new)
         return new
 
@@ -544,10 +400,13 @@ class Model:
         wanted = set(paths(new, new.cached_tokens))
         comes = self.tree.hold(new, self.now_s)
         assert sum(map(self.tree.size, comes)) == 4 * len(wanted & self.on_host)
-        self.in_hbm |= wanted
-        self.on_host -= wanted
+        self.come(wanted)
         self.holds[new.id] = new, len(wanted)
         self.began[new.id] = new
+
+    def come(self, wanted: set[Path]) -> None:
+        self.in_hbm |= wanted
+        self.on_host -= wanted
 
     def is_served(self, kind: tuple) -> None:
         """At once, beside the running requests."""
@@ -559,11 +418,9 @@ class Model:
     def adds(self, new: Request, tokens: int) -> None:
         self.tree.add(new, tokens, self.now_s)
         wanted = paths(new, tokens)
-        _, before = self.holds[new.id]
-        self.holds[new.id] = new, max(len(wanted), before)
+        self.holds[new.id] = new, max(len(wanted), self.holds[new.id][1])
         self.added += len(set(wanted) - self.in_hbm - self.on_host)
-        self.in_hbm |= set(wanted)
-        self.on_host -= set(wanted)
+        self.come(set(wanted))
         assert self.tree.shared_tokens(new) == 4 * self.holds[new.id][1]
 
     def is_prefilled(self, which: int) -> None:
@@ -612,36 +469,32 @@ class Model:
         if not self.comes_back:
             assert (self.tree.frontier.node_count, self.tree.frontier.puts) == (0, 0)
             return
-        there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in self.names()}
+        names = {path[1] for path in self.in_hbm | self.on_host}
+        there = self.in_hbm | {(id, name) for id in (self.resident | {-1}) for name in names}
         could = {path for path in self.on_host if path[:-1] in there or (self.alone and len(path) == 3)}
         first = self.tree.frontier.best(self.now_s)
         assert (first is None) == (not could), "nothing is said to come that could"
-        if first is None:
-            return
-        segment = first[1]
-        assert math.isfinite(first[0])
-        self.tree.enter(segment)
-        in_hbm, on_host = lies(self.tree)
-        came = in_hbm - self.in_hbm
-        assert len(came) == len(segment.blocks)
-        assert came & could
-        assert came == self.on_host - on_host
-        self.in_hbm, self.on_host = in_hbm, on_host
-
-    def names(self) -> set[object]:
-        return {path[1] for path in self.in_hbm | self.on_host}
+        if first is not None:
+            worth, segment = first
+            assert math.isfinite(worth)
+            self.tree.enter(segment)
+            in_hbm, on_host = lies(self.tree)
+            came = in_hbm - self.in_hbm
+            assert len(came) == len(segment.blocks)
+            assert came & could
+            assert came == self.on_host - on_host
+            self.in_hbm, self.on_host = in_hbm, on_host
 
     def adapter(self, which: Adapter) -> None:
         self.resident ^= {which.id}
         self.tree.adapter(which.id, which.id in self.resident)
 
     def check(self) -> None:
-        tree = self.tree
+        tree, held = self.tree, self.held()
         assert lies(tree) == (self.in_hbm, self.on_host)
         assert not self.in_hbm & self.on_host
         assert connected(self.in_hbm), "a block in HBM without those before it"
         assert connected(self.in_hbm | self.on_host), "a block that cannot be reached"
-        held = self.held()
         assert held <= self.in_hbm
         assert counts(tree) == (4 * len(self.in_hbm), 4 * len(self.on_host), 4 * len(held))
         assert tree.host_tokens <= self.host_tokens
@@ -658,7 +511,6 @@ class Model:
     comes_back=st.booleans(),
     alone=st.booleans(),
 )
-@share(2)
 def test_hbm_and_host_are_sets_of_blocks(
     plan: list[tuple[str, object]], host_tokens: int, ranked: bool, comes_back: bool, alone: bool
 ) -> None:

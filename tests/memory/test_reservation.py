@@ -47,49 +47,56 @@ def printed_peak(running: list[Member], candidates: list[Member]) -> int:
     return max(left * (i + 1) + held[i] for i, (left, _) in enumerate(entries))
 
 
-# Full
+KINDS = pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
+
+
+@KINDS
+def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trace(kind: type[Reservation]):
+    reservation = kind(100)
+    for _ in range(5):
+        reservation.begin(0)
+        assert [reservation.fits(tokens, 0, 0) for tokens in (40, 90, 40)] == [True, False, True]
+    assert reservation.used_tokens(0) == 0
+
+
+@KINDS
+def test_an_empty_batch_never_fills_the_pool(kind: type[Reservation]) -> None:
+    assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
+
+
+@pytest.mark.parametrize("kind", [Full, PaddedKv])
+def test_what_never_grows_never_fits_later(kind: type[Reservation]) -> None:
+    reservation = kind(100)
+    fill(reservation, [Member(11, 29)], step=0)
+    reservation.begin(0)
+    assert not reservation.fits(90, 0, beside_tokens=0)
+    assert reservation.steps_until_full(free_tokens=0, step=0) == reservation.retry_steps() == UNLIMITED
+
+
+# Full and padded
+
+
+@pytest.mark.parametrize(
+    "kind, there, comes, beside_tokens",
+    [(Full, Member(11, 29), (11, 49), 0), (PaddedKv, Member(21, 9), (31, 5), 20)],
+    ids=["full: 40 + 60", "padded: 2 * (31 + 9)"],
+)
+def test_a_candidate_fits_to_the_last_slot_of_what_adapters_leave(
+    kind: type[Reservation], there: Member, comes: tuple[int, int], beside_tokens: int
+) -> None:
+    reservation = kind(100)
+    fill(reservation, [there], step=0)
+    for more, fits in ((0, True), (1, False)):
+        reservation.begin(5)
+        assert reservation.fits(*comes, beside_tokens + more) is fits
 
 
 def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
     full = Full(100)
     running = fill(full, [Member(11, 29)], step=0)
     assert full.used_tokens(step=0) == full.used_tokens(step=29) == 40
-    full.begin(5)
-    assert full.fits(11, 49, beside_tokens=0), "to the last slot"
-    full.begin(5)
-    assert not full.fits(11, 49, beside_tokens=1)
     full.remove(running[0].request, step=29)
     assert full.used_tokens(step=29) == 0
-
-
-def test_full_never_grows_and_never_fits_later() -> None:
-    full = Full(100)
-    fill(full, [Member(11, 29)], step=0)
-    assert full.steps_until_full(free_tokens=0, step=0) == UNLIMITED
-    full.begin(0)
-    assert not full.fits(90, 0, beside_tokens=0)
-    assert full.retry_steps() == UNLIMITED
-
-
-@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
-def test_a_refused_candidate_leaves_no_trace_in_the_trial(kind: type[Reservation]) -> None:
-    reservation = kind(100)
-    reservation.begin(0)
-    assert reservation.fits(40, 0, 0)
-    assert not reservation.fits(90, 0, 0)
-    assert reservation.fits(40, 0, 0)
-
-
-@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
-def test_a_trial_without_admission_leaves_no_trace(kind: type[Reservation]) -> None:
-    reservation = kind(100)
-    for _ in range(5):
-        reservation.begin(0)
-        assert reservation.fits(60, 20, 0)
-    assert reservation.used_tokens(0) == 0
-
-
-# Padded
 
 
 def test_padded_every_request_takes_the_longest_prompt_and_the_longest_output() -> None:
@@ -98,61 +105,34 @@ def test_padded_every_request_takes_the_longest_prompt_and_the_longest_output() 
     assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
     padded.remove(running[1].request, step=9)
     assert padded.used_tokens(step=9) == 31 + 29, "the shape stays that of the batch"
-
-
-def test_padded_fits_to_the_last_slot_of_what_adapters_leave() -> None:
-    padded = PaddedKv(100)
-    fill(padded, [Member(21, 9)], step=0)
-    for adapter_tokens, fits in ((20, True), (21, False)):
-        padded.begin(0)
-        assert padded.fits(31, 5, adapter_tokens) is fits, "2 * (31 + 9) = 80"
+    padded.remove(running[0].request, step=9)
+    padded.add(Member(10, 10).request, 10, 10, 39)
+    assert padded.used_tokens(step=39) == 20, "an empty batch has none"
 
 
 def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
     padded = PaddedKv(100)
     padded.begin(0)
-    assert padded.fits(10, 10, 0)
-    assert padded.fits(10, 10, 0)
-    assert not padded.fits(30, 10, 0), "3 * 40"
-    assert padded.fits(20, 10, 0), "3 * 30"
+    candidates = ((10, 10), (10, 10), (30, 10), (20, 10))  # 3 * 40 and 3 * 30 with the last two
+    assert [padded.fits(*each, 0) for each in candidates] == [True, True, False, True]
 
 
-def test_padded_never_grows_and_never_fits_later() -> None:
-    padded = PaddedKv(100)
-    fill(padded, [Member(11, 29)], step=0)
-    assert padded.steps_until_full(free_tokens=0, step=0) == padded.retry_steps() == UNLIMITED
-
-
-def test_padded_an_empty_batch_has_no_shape() -> None:
-    padded = PaddedKv(100)
-    running = fill(padded, [Member(41, 39)], step=0)
-    padded.remove(running[0].request, step=39)
-    assert padded.used_tokens(step=39) == 0
-    padded.begin(39)
-    assert padded.fits(10, 10, 0)
-    padded.add(Member(10, 10).request, 10, 10, 39)
-    assert padded.used_tokens(step=39) == 20
-
-
-@given(MEMBERS, CANDIDATE, st.integers(20, 1500))
+@given(MEMBERS, CANDIDATE, st.integers(20, 1500), st.integers(0, 20))
 def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
-    members: list[Member], candidate: Member, capacity: int
+    members: list[Member], candidate: Member, capacity: int, adapter_tokens: int
 ) -> None:
     padded = PaddedKv(capacity)
     running = fill(padded, members, step=0)
-    longest = [max((getattr(m, side) for m in running), default=0) for side in ("context", "to_come")]
-    for id in range(1, len(running)):
-        padded.remove(running[id].request, step=0)
+    sides = ("context", "to_come")
+    longest = [max((getattr(m, side) for m in running), default=0) for side in sides]
+    for member in running[1:]:
+        padded.remove(member.request, step=0)
     left = min(len(running), 1)
     assert padded.used_tokens(0) == left * sum(longest)
-    shape = [
-        max(one, other)
-        for one, other in zip(
-            longest if left else (0, 0), (candidate.context, candidate.to_come), strict=True
-        )
-    ]
+    shape = [max(left * one, getattr(candidate, side)) for one, side in zip(longest, sides, strict=True)]
     padded.begin(0)
-    assert padded.fits(candidate.context, candidate.to_come, 0) == ((left + 1) * sum(shape) <= capacity)
+    fits = (left + 1) * sum(shape) <= capacity - adapter_tokens
+    assert padded.fits(candidate.context, candidate.to_come, adapter_tokens) == fits
 
 
 # Peak
@@ -175,28 +155,20 @@ def test_peak_admits_while_the_printed_formula_stays_strictly_below_the_pool(
             admitted.append(candidate)
 
 
-def test_peak_by_hand() -> None:
+@pytest.mark.parametrize("capacity, fits", [(50, False), (51, True)])
+def test_peak_by_hand(capacity: int, fits: bool) -> None:
     """l = (9, 4), c = (11, 11 + 31): max(9 + 11, 8 + 42) = 50 slots."""
-    peak = Peak(50)
-    for capacity, fits in ((50, False), (51, True)):
-        peak = Peak(capacity)
-        peak.begin(0)
-        assert peak.fits(11, 9, 0)
-        assert peak.fits(31, 4, 0) is fits
-
-
-@given(MEMBERS, STEPS)
-def test_peak_takes_what_the_requests_hold(running: list[Member], ahead: int) -> None:
-    peak = Peak(10**6)
-    fill(peak, running, step=3)
-    assert peak.used_tokens(3 + ahead) == sum(member.context + ahead for member in running)
+    peak = Peak(capacity)
+    peak.begin(0)
+    assert peak.fits(11, 9, 0)
+    assert peak.fits(31, 4, 0) is fits
 
 
 SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))
 
 
 @given(st.lists(SMALL, max_size=6), SMALL, st.integers(5, 60), st.integers(0, 8))
-@share(5)
+@share(2)
 def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
     running: list[Member], candidate: Member, capacity: int, adapter_tokens: int
 ) -> None:
@@ -219,68 +191,40 @@ def test_peak_the_retry_is_not_before_the_next_step() -> None:
     assert peak.retry_steps() > 1
 
 
-def test_peak_forgets_requests_that_left() -> None:
-    peak = Peak(50)
-    running = fill(peak, [Member(20, 20), Member(5, 5)], step=0)
-    peak.remove(running[0].request, step=5)
-    peak.remove(running[1].request, step=5)
-    assert peak.used_tokens(5) == 0
-    peak.begin(5)
-    assert peak.fits(20, 29, 0)
-
-
 # Paged
 
 BLOCKS = st.sampled_from((1, 2, 5, 16))
 
 
-def whole_blocks(tokens: int, block: int) -> int:
-    return -(-tokens // block) * block
-
-
-@given(MEMBERS, STEPS, STEPS, BLOCKS)
-def test_paged_takes_whole_blocks(members: list[Member], start: int, ahead: int, block: int) -> None:
-    paged = Paged(10**6, block)
-    running = fill(paged, members, step=start)
-    assert paged.used_tokens(start + ahead) == sum(whole_blocks(m.context + ahead, block) for m in members)
-    for id, member in enumerate(members):
-        paged.remove(running[id].request, start + ahead)
-        rest = members[id + 1 :]
-        assert paged.used_tokens(start + ahead) == sum(
-            whole_blocks(m.context + ahead, block) for m in rest
-        ), member
-
-
-@given(MEMBERS.filter(len), STEPS, BLOCKS, st.integers(0, 300))
-def test_paged_is_full_at_the_first_step_that_takes_more_than_is_free(
-    members: list[Member], start: int, block: int, free: int
+@pytest.mark.parametrize("kind", [Peak, Paged])
+@given(members=MEMBERS, start=STEPS, ahead=STEPS, block=BLOCKS)
+def test_what_the_requests_hold_is_taken_in_whole_blocks_if_it_is_paged(
+    kind: type[Reservation], members: list[Member], start: int, ahead: int, block: int
 ) -> None:
-    paged = Paged(10**6, block)
-    assert fill(paged, members, step=start) == members
-    limit = paged.used_tokens(start) + free
-    steps = paged.steps_until_full(free, start)
-    assert all(
-        min(paged.steps_until_full(free, start, most), most) == min(steps, most) for most in (1, 7, 20, 400)
-    )
+    reservation, block = (Paged(10**6, block), block) if kind is Paged else (Peak(10**6), 1)
+    running, now = fill(reservation, members, step=start), start + ahead
+    while running:
+        held = sum(-(-(member.context + ahead) // block) * block for member in running)
+        assert reservation.used_tokens(now) == held
+        reservation.remove(running.pop(0).request, now)
+    assert reservation.used_tokens(now) == 0
+    reservation.begin(now)
+    assert reservation.fits(10**6 - 2, 1, 0), "those that left are forgotten"
+
+
+@pytest.mark.parametrize("kind", [Peak, Paged])
+@given(members=MEMBERS.filter(len), start=STEPS, block=BLOCKS, free=st.integers(0, 300))
+def test_the_pool_is_full_at_the_first_step_that_takes_more_than_is_free(
+    kind: type[Reservation], members: list[Member], start: int, block: int, free: int
+) -> None:
+    reservation = Paged(10**6, block) if kind is Paged else Peak(10**6)
+    assert fill(reservation, members, step=start) == members
+    limit = reservation.used_tokens(start) + free
+    steps = reservation.steps_until_full(free, start)
     assert steps >= 1
-    assert paged.used_tokens(start + steps) > limit
-    assert paged.used_tokens(start + steps - 1) <= limit
-
-
-@given(MEMBERS.filter(len), STEPS, st.integers(0, 300))
-def test_peak_is_full_at_the_first_step_that_takes_more_than_is_free(
-    members: list[Member], start: int, free: int
-) -> None:
-    peak = Peak(10**6)
-    assert fill(peak, members, step=start) == members
-    limit = peak.used_tokens(start) + free
-    steps = peak.steps_until_full(free, start)
-    assert peak.used_tokens(start + steps) > limit >= peak.used_tokens(start + steps - 1)
-
-
-@pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
-def test_an_empty_batch_never_fills_the_pool(kind: type[Reservation]) -> None:
-    assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
+    assert reservation.used_tokens(start + steps) > limit >= reservation.used_tokens(start + steps - 1)
+    for most in (1, 7, 20, 400):
+        assert min(reservation.steps_until_full(free, start, most), most) == min(steps, most)
 
 
 def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
@@ -322,9 +266,7 @@ def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule, held", [("full", 20), ("peak", 14), ("paged", 20)])
-def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(
-    rule: str, held: int
-) -> None:
+def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(rule: str, held: int):
     """11 slots at step 0, 14 at step 3: two blocks of ten; with what may come, 20."""
     pausable = Pausable(RULES[rule]())
     running = fill(pausable, [Member(11, 9)], step=0)

@@ -64,6 +64,12 @@ def served(tree: PrefixTree, new: Request, output_tokens: int = 1, now_s: float 
     return found
 
 
+def serve(tree: PrefixTree, *paths: tuple[int, ...]) -> None:
+    """Serve a request for each of these paths, number and second 0 and so on."""
+    for id, hashes in enumerate(paths):
+        served(tree, request(id, *hashes))
+
+
 def blocks(tree: PrefixTree, resident: bool = True) -> set[tuple[int, ...]]:
     """All blocks in HBM, or on the host, each by the blocks until it, behind the number of the adapter."""
     return {path for path, segment in walk(tree) if segment.resident == resident}

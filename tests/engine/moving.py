@@ -1,0 +1,65 @@
+"""Migrations and routers that do what a test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from simlora.core.request import Request
+from simlora.policies.migration.base import Migration, Move, Plan
+from simlora.policies.routing.base import Router
+from simlora.policies.views import ClusterView
+
+
+class ToTheFirst(Router):
+    """Sends all requests to replica 0."""
+
+    informed = False
+
+    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
+        return 0
+
+
+class InTurn(ToTheFirst):
+    """Deals requests out to two replicas."""
+
+    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
+        return request.id % 2
+
+
+class Planned(Migration):
+    """Asks a function at every look until so many `plans` have moved something; `only`: at one look alone."""
+
+    def __init__(
+        self,
+        asked: Callable[[ClusterView], Plan],
+        period_s: float,
+        delay_s: float = 0.0,
+        brings: bool = False,
+        only: bool = False,
+        plans: int = 1,
+    ) -> None:
+        self.period_s: float = period_s
+        self.delay_s, self.brings = delay_s, brings
+        self._asked, self._only, self._left = asked, only, plans
+        self.looks: list[float] = []
+
+    def plan(self, view: ClusterView) -> Plan:
+        self.looks.append(view.now_s)
+        plan = self._asked(view) if self._left else Plan()
+        self._left -= self._left > 0 and (self._only or bool(plan.moves))
+        return plan
+
+
+def moves(id: int, period_s: float, **more: object) -> Planned:
+    """Sends one request from replica 0 to 1, at every look that finds it at 0."""
+
+    def asked(view: ClusterView) -> Plan:
+        found = tuple(Move(request, 0, 1) for request in view.requests_of(0) if request.id == id)
+        return Plan(found, "two there, none here" if found else "")
+
+    return Planned(asked, period_s, plans=99, **more)  # type: ignore[arg-type]
+
+
+def stays() -> Planned:
+    """Never looks."""
+    return Planned(lambda view: Plan(), 1e6)

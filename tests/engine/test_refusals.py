@@ -1,0 +1,107 @@
+"""Scenarios that cannot be are refused before anything runs, by the key that is wrong and what would be right."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.engine.clients import Clients
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.incidents import Failure
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import ClusterConfig
+from simlora.policies.routing.scored import Scored
+from tests.engine.cases import COEFFICIENTS, Case, Row
+
+CASE = Case(rows=(Row(0.0, 0, 9, 5, 5),), ranks=(1, 8), replicas=2)
+SLOW = (0, 1.0, None, 2.0)
+BY_QUEUE: dict[str, Any] = {"autoscaler": "by_queue"}
+OTHERS: dict[str, Any] = {"others": 1}
+DISTRIBUTED: dict[str, Any] = {"adapter_pool": "distributed"}
+PADDED: dict[str, Any] = {"adapter_memory": "padded", "adapter_region_tokens": 99}
+MOVING: dict[str, Any] = {"migrates_every_s": 1.0, "migration": "selective_ilp"}
+FAR_SLOTS: dict[str, Any] = {
+    "adapter_memory": "slots",
+    "eviction": "lru",
+    "max_loras": 2,
+    "max_lora_rank": 1,
+    "adapter_region_tokens": 2 * 4,
+    "own": {"max_loras": 1, "max_lora_rank": 8, "adapter_region_tokens": 32},
+}
+"""The first replica has two slots of rank 1, the second one of rank 8."""
+
+
+def without(prefix: str) -> dict[str, object]:
+    return {
+        "coefficients": {name: value for name, value in COEFFICIENTS.items() if not name.startswith(prefix)}
+    }
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (BY_QUEUE | {"engines_per_gpu": 3}, "an autoscaler needs cluster.engines_per_gpu=1"),
+        (BY_QUEUE | {"migrates_every_s": 1.0}, "an autoscaler needs migration=stay"),
+        (BY_QUEUE | PADDED, "an autoscaler needs replica.adapter_memory=unified, partition or slots"),
+        (BY_QUEUE | {"least_replicas": 3}, "cluster.least_replicas is 3, must be a whole number of"),
+        (BY_QUEUE | OTHERS | FAR_SLOTS, "adapter adapter-1 has rank 8, must be at most 1 with an autoscaler"),
+        ({"others": 2}, "cluster.replica_groups has all of the replicas, must leave at least one of"),
+        (OTHERS | {"engines_per_gpu": 2}, "cluster.replica_groups needs cluster.engines_per_gpu=1"),
+        (OTHERS | {"placement": "rank_demand"}, "cluster.replica_groups needs another placement: "),
+        (OTHERS | MOVING, "cluster.replica_groups needs another migration: "),
+        ({"failures": ((2, 1.0, None),)}, "cluster.failures has host 2, must be one of the 2 hosts, from 0"),
+        ({"failures": ((0, 1.0, None), (0, 2.0, None))}, "cluster.failures has host 0 at 2 s, when what"),
+        ({"failures": ((0, 1.0, 3.0), (0, 2.0, 4.0))}, "cluster.failures has host 0 at 2 s, when what began"),
+        ({"stragglers": ((2, 1.0, None, 2.0),)}, "cluster.stragglers has replica 2, must be one of the 2"),
+        ({"stragglers": (SLOW, (0, 2.0, None, 2.0))}, "cluster.stragglers has replica 0 at 2 s, when what"),
+        ({"stragglers": ((0, 1.0, 0.5, 2.0),)}, "until_s of cluster.stragglers is 0.5, must be greater than"),
+        ({"stragglers": (SLOW,), "engines_per_gpu": 2}, "cluster.stragglers needs cluster.engines_per_gpu=1"),
+        ({"slow_links": ((2, 1.0, None, 2.0),)}, "cluster.slow_links has host 2, must be one of the 2 hosts"),
+        ({"slow_links": ((0, 1.0, None, 0.0),)}, "factor of cluster.slow_links is 0.0, must be greater than"),
+        ({"adapter_pool": "shared"}, "cluster.adapter_pool is 'shared'; "),
+        (DISTRIBUTED | {"loader": "cpu_assisted"}, "loader=cpu_assisted computes with adapters in host"),
+        (DISTRIBUTED | {"max_cpu_loras": 4}, "cluster.adapter_pool=distributed limits a host by"),
+        ({"tp": 2, "engines_per_gpu": 2}, "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2"),
+    ],
+)
+def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        Simulation(CASE.but(**changes).scenario())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        BY_QUEUE | OTHERS | FAR_SLOTS | {"least_replicas": 2},
+        {"failures": ((0, 1.0, 2.0), (0, 2.0, 4.0))},
+        without("merge."),
+        {"adapter_memory": "padded", "adapter_region_tokens": 16} | without("adapter_load.flush_s"),
+    ],
+)
+def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
+    """Every rank is held by replicas that stay on; a host fails again as it is back; a cost that does not occur."""
+    Simulation(CASE.but(**changes).scenario())
+
+
+COPIES: dict[str, Any] = {"full_copies": True, "target_modules": ()}
+
+
+@pytest.mark.parametrize(
+    "kind, arguments, message",
+    [
+        (Failure, {"host": 0, "at_s": 5.0, "until_s": 3.0}, "until_s of cluster.failures is 3.0, must be"),
+        (Clients, {"think_s": 1.0}, "clients.think_s is between the requests of a closed loop"),
+        (Scored, {"status_every_s": 0}, "router.status_every_s is 0, must be"),
+        (ClusterConfig, {"replicas": 1, "status_every_s": -1}, "cluster.status_every_s is -1, must be"),
+        (ReplicaConfig, {"max_loras": 2, "max_cpu_loras": 1}, "replica.max_cpu_loras is 1, must be at least"),
+        (ReplicaConfig, COPIES | {"adapter_memory": "partition"}, "replica.full_copies is true, which needs"),
+        (ReplicaConfig, {"full_copies": 3}, "replica.full_copies is 3, must be true or false"),
+    ],
+)
+def test_so_is_a_part_of_a_scenario(kind: type, arguments: dict[str, Any], message: str) -> None:
+    of_replica = {"kv_token_budget": 10} if kind is ReplicaConfig else {}
+    with pytest.raises(InputError, match=re.escape(message)):
+        kind(**of_replica, **arguments)
