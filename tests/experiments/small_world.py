@@ -16,7 +16,7 @@ workloads:
     for: training
     about: short answers
     key: workload.arrivals.rate_rps
-    start: 8
+    start: 24
     set: &few
       workload: synthetic
       workload.adapters: 8
@@ -30,7 +30,7 @@ workloads:
     for: held_out
     about: longer answers
     key: workload.arrivals.rate_rps
-    start: 4
+    start: 5
     set: {<<: *few, workload.output_tokens.hi: 256}
 systems:
   slora: {title: S-LoRA, system: slora}
