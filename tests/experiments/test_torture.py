@@ -14,7 +14,7 @@ from experiments.torture.laws import LAWS, asks_for_no_names
 from simlora.api.preparing import composed, ready
 
 SEED = 7
-HOLDS_FOR = 3
+HOLDS_FOR = 2
 MOST = 60
 
 
