@@ -320,10 +320,11 @@ def test_without_the_file_there_is_nothing_and_another_file_is_refused() -> None
 # Several seeds, drawn
 
 
-def small(name: str, **changes: Any) -> Study:
-    """Return one of the studies with 10 s of requests."""
+def small(name: str, **settings: Any) -> Study:
+    """Return one of the studies with 4 s of requests, at both ends of its x."""
     study = STUDIES[name]
-    return replace(study, settings={**study.settings, "workload.duration_s": 10}, **changes)
+    ends = [replace(panel, x=panel.x[:: max(len(panel.x) - 1, 1)]) for panel in study.panels]
+    return replace(study, panels=ends, settings={**study.settings, "workload.duration_s": 4, **settings})
 
 
 @pytest.fixture
@@ -338,7 +339,7 @@ def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
     study = small("figure_10")
     theirs = measured.Measured({("figure_10", "one_gpu", "merged_only", 4.0): {TIME: 2.3}})
     found = several.of_study(study, [0, 1], measured=theirs.of)
-    assert len(found) == 16
+    assert len(found) == 8
     least, most = sorted(found[0].figures(TIME))
     assert least < most
     figures: list[Figure] = []
@@ -466,15 +467,9 @@ def test_replicas_are_drawn_one_by_one(
 
 
 def few(name: str) -> Study:
-    """Return a study of single replicas that is over soon."""
-    study = small(name)
-    if name == "figure_2b":
-        return replace(
-            study,
-            x=replace(study.x, values=[replicas.SPREAD]),
-            settings={**study.settings, "cluster.replicas": 2},
-        )
-    return replace(study, settings={**study.settings, "cluster.replicas": 2})
+    """Return a study of two replicas that is over soon."""
+    study = replace(small(name, **{"cluster.replicas": 2}), panels=STUDIES[name].panels)
+    return replace(study, x=replace(study.x, values=[replicas.SPREAD])) if name == "figure_2b" else study
 
 
 def test_shares_of_time_add_up_and_plans_count_as_if_inference_waited() -> None:
