@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from matplotlib.figure import Figure
 import experiments.dlora
 import simlora
 from experiments.claims import formulas
-from experiments.claims.__main__ import LIST, papers
+from experiments.claims.__main__ import papers
 from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.formulas import compare_formula
@@ -71,12 +70,6 @@ def test_a_study_says_where_it_stands_in_the_paper(study: Study) -> None:
 
 
 ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
-OF_A_KIND = {(point.settings["system"], tuple(sorted(point.settings))): point for point in reversed(ALL)}
-
-
-@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
-def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
-    compose(point.overrides)
 
 
 def test_no_study_has_more_curves_than_colours() -> None:
@@ -100,22 +93,6 @@ def released() -> list[str]:
 
 
 # Claims
-
-
-def test_every_claim_of_the_list_is_judged() -> None:
-    path = Path(os.environ.get("SIMLORA_CLAIMS", LIST))
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    with path.open(newline="") as file:
-        listed = {row["id"]: row for row in csv.DictReader(file) if row["paper"] == "dlora"}
-    assert CLAIMS.keys() == listed.keys()
-    assert len(listed) == 14
-    for name, row in listed.items():
-        if name != "dlora-ilp":
-            values = [float(value) for value in row["value"].split(";")]
-            assert list(CLAIMS[name].published)[: len(values)] == values, name
-        if row["kind"] == "ratio":
-            assert CLAIMS[name].kind == "ratio"
 
 
 def test_every_claim_that_may_fail_has_a_reason_with_numbers_in_it() -> None:

@@ -43,21 +43,8 @@ from simlora.planning.tuning import (
 )
 from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
+from tests.planning.traffic import ALIKE, OTHERS, PRICES, TRAFFIC, on
 
-TRAFFIC = (
-    "model=llama_3_1_8b",
-    "workload=per_adapter",
-    "workload.adapters=24",
-    "workload.ranks=[8,16]",
-    "workload.rates_rps=[0.8,1.2]",
-    "workload.duration_s=40",
-    "slo.ttft_s=1",
-    "slo.tpot_s=0.05",
-)
-OTHERS = tuple(one for one in TRAFFIC if not one.startswith("workload"))
-ALIKE = (*TRAFFIC, "workload.ranks=[16]")
-"""Adapters of one rank: no replicas are set apart for some of them."""
-PRICES = {"l40s": 1.9, "h100_80g": 2.99}
 ONE_EACH = {
     SLOTS: [8],
     SEQUENCES: [128],
@@ -81,13 +68,6 @@ def found() -> Plan:
     return plan(
         TRAFFIC, gpus=[*PRICES], degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=1
     )
-
-
-def on(gpu: str = "l40s", user: tuple[str, ...] = TRAFFIC) -> tuple[Machine, Traffic]:
-    of = traffic_of(user, "vllm")
-    chosen = machine(user, "vllm", gpu, 1, 1.9, of, fixed(of))
-    assert not isinstance(chosen, Excluded)
-    return chosen, of
 
 
 def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Plan) -> None:
