@@ -104,12 +104,7 @@ def test_a_trend_holds_when_all_comparisons_come_out(passed: tuple[int, int], ve
 
 @pytest.mark.parametrize(
     ("against_published", "against_other", "verdict"),
-    [
-        (NEAR, HOLDS, CONTRADICTS),
-        (HOLDS, NEAR, CONTRADICTS),
-        (OFF, HOLDS, CONTRADICTS),
-        (OFF, OFF, OFF),
-    ],
+    [(NEAR, HOLDS, CONTRADICTS), (HOLDS, NEAR, CONTRADICTS), (OFF, HOLDS, CONTRADICTS), (OFF, OFF, OFF)],
 )
 def test_a_paper_contradicts_itself_unless_we_are_off_from_both_its_numbers(
     against_published: str, against_other: str, verdict: str

@@ -169,11 +169,7 @@ def test_every_choice_can_be_run_with_one_composition_at_least(slot: str, choice
 
 def test_what_is_tuned_hangs_on_its_choice(small: Space) -> None:
     plain = fixed(small)
-    assert plain.settings == {
-        "system": "slora",
-        "loader": "blocking",
-        "eviction": "on_demand",
-    }
+    assert plain.settings == {"system": "slora", "loader": "blocking", "eviction": "on_demand"}
     tuned = fixed(small, admission="every", **{"replica.max_wait_tokens": 7})
     assert tuned.settings == {**plain.settings, "replica.max_wait_tokens": 7}
     assert "admission every" in str(tuned)
@@ -346,10 +342,7 @@ def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carri
         return a_trial(number, {"a": a, "b": b}, refused=refused)
 
     tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
-    published = [
-        {"a": Carried(5, 5.1), "b": Carried(1, 1.1)},
-        {"a": Carried(1, 1.1), "b": Carried(4.5, 4.6)},
-    ]
+    published = [{"a": Carried(5, 5.1), "b": Carried(1, 1.1)}, {"a": Carried(1, 1.1), "b": Carried(4.5, 4.6)}]
     workloads = [replace(WORLD.workloads["slora"], name=name) for name in ("a", "b")]
     assert alone(tried, published, workloads) == {"a": Alone(5, 6, 2), "b": Alone(4.5, 4, 1)}
 

@@ -45,13 +45,7 @@ from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
 from tests.planning.traffic import ALIKE, OTHERS, PRICES, TRAFFIC, on
 
-ONE_EACH = {
-    SLOTS: [8],
-    SEQUENCES: [128],
-    TOKENS: [2048],
-    MEMORY: [0.9],
-    ROUTER: ["most_idle"],
-}
+ONE_EACH = {SLOTS: [8], SEQUENCES: [128], TOKENS: [2048], MEMORY: [0.9], ROUTER: ["most_idle"]}
 """A value of each flag, where flags do not matter."""
 FEW = ONE_EACH | {SLOTS: [8, 24], SEQUENCES: [64, 256], ROUTER: ["round_robin", "most_idle"]}
 """A grid that can be run as a whole."""

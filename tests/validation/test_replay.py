@@ -254,12 +254,7 @@ def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
     ],
 )
 def test_another_model_than_the_server_s_is_refused(
-    model: str | None,
-    overrides: list[str],
-    serve: str | None,
-    said: str,
-    few: dict[str, Any],
-    tmp_path: Path,
+    model: str | None, overrides: list[str], serve: str | None, said: str, few: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         said_of(few | {"model_id": model}, tmp_path, ["gpu=h100_80g", *overrides], serve)
