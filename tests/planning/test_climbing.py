@@ -60,8 +60,15 @@ def slots(one: Candidate) -> int:
 
 
 @pytest.mark.parametrize("needed", [1, 2, 3, 5, 8, 9])
-def test_the_fewest_replicas_are_found_with_every_seed(alike: Of, needed: int) -> None:
-    """The second seed needs one more."""
+def test_the_fewest_replicas_are_found(alike: Of, needed: int) -> None:
+    best = climbing.fewest(MadeUp(lambda one, seed: one.replicas / needed), *alike, MOST)
+    assert best is not None
+    assert best.replicas == needed
+
+
+@pytest.mark.parametrize("needed", [3, 5, 9])
+def test_they_keep_the_slo_with_every_seed(alike: Of, needed: int) -> None:
+    """The second needs one more."""
     best = climbing.fewest(MadeUp(lambda one, seed: one.replicas / (needed + seed)), *alike, MOST)
     assert best is not None
     assert best.replicas == needed + 1

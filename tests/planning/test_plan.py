@@ -6,7 +6,7 @@ import json
 import math
 import re
 import shlex
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,9 @@ from tests.planning.traffic import ALIKE, OTHERS, PRICES, TRAFFIC, on
 
 ONE_EACH = {SLOTS: [8], SEQUENCES: [128], TOKENS: [2048], MEMORY: [0.9], ROUTER: ["most_idle"]}
 """A value of each flag, where flags do not matter."""
-FEW = ONE_EACH | {SLOTS: [8, 24], SEQUENCES: [64, 256], ROUTER: ["round_robin", "most_idle"]}
+FEW = ONE_EACH | {SLOTS: [8, 24], SEQUENCES: [64, 256]}
 """A grid that can be run as a whole."""
+HALF = (*ALIKE, "workload.rates_rps=[0.4,0.6]")
 
 
 def planned(*user: str, gpu: str = "l40s", **options: Any) -> Plan:
@@ -57,10 +58,29 @@ def planned(*user: str, gpu: str = "l40s", **options: Any) -> Plan:
     return plan(user, gpus=[gpu], degrees=[1], jobs=1, **usual | options)
 
 
+@dataclass(frozen=True)
+class Told:
+    """A plan without a model, for a limit of another figure, with a scheduler of no engine, and what was told."""
+
+    made: Plan
+    heard: list[str]
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    heard: list[str] = []
+    user = [one for one in ALIKE if not one.startswith(("model=", "slo."))]
+    tune = {key: values for key, values in ONE_EACH.items() if key not in (SLOTS, TOKENS)}
+    limits = {"ttft_s.p95": 1.0}
+    own = (f"{SLOTS}=32", "scheduler=lcfs")
+    made = planned(*user, *own, gpu="h100_80g", limits=limits, tune=tune, tell=heard.append)
+    return Told(made, heard)
+
+
 @pytest.fixture(scope="module")
 def found() -> Plan:
     return plan(
-        TRAFFIC, gpus=[*PRICES], degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=1
+        HALF, gpus=[*PRICES], degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=1
     )
 
 
@@ -85,17 +105,8 @@ def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) 
 
 
 def test_the_same_arguments_give_the_same_plan(found: Plan) -> None:
-    again = plan(
-        TRAFFIC,
-        gpus=[*PRICES][::-1],
-        degrees=[1],
-        prices=PRICES,
-        tune=FEW,
-        seeds=2,
-        plans=2,
-        longest=1,
-        jobs=2,
-    )
+    gpus = [*PRICES][::-1]
+    again = plan(HALF, gpus=gpus, degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=2)
     assert again.text().splitlines()[1:] == found.text().splitlines()[1:]
 
 
@@ -154,10 +165,9 @@ def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object
         tuning(*on(), asked, None)
 
 
-def test_the_host_has_room_for_every_slot() -> None:
+def test_the_host_has_room_for_every_slot(told: Told) -> None:
     assert fixed(traffic_of(TRAFFIC, "vllm"))[ON_HOST] == 24
-    others = {key: values for key, values in ONE_EACH.items() if key != SLOTS}
-    text = planned(*ALIKE, f"{SLOTS}=32", gpu="h100_80g", tune=others).text()
+    text = told.made.text()
     assert "--max-loras 32" in text
     assert "--max-cpu-loras 32" in text
 
@@ -358,22 +368,27 @@ def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_
     assert isinstance(machine(user, "vllm", "h100_80g", 1, 2.99, of, fixed(of)), Machine)
 
 
-def test_the_heading_and_the_check_of_a_plan_have_the_slo_that_it_was_made_for() -> None:
-    user = [one for one in ALIKE if not one.startswith("slo.")]
-    made = planned(*user, gpu="h100_80g", limits={"ttft_s.p95": 1.0})
-    assert ", SLO ttft_s.p95 < 1, calibration" in made.text().splitlines()[1]
-    both = replace(made, question=replace(made.question, attainment=0.9))
+def test_the_heading_and_the_check_of_a_plan_have_the_slo_that_it_was_made_for(told: Told) -> None:
+    assert ", SLO ttft_s.p95 < 1, calibration" in told.made.text().splitlines()[1]
+    both = replace(told.made, question=replace(told.made.question, attainment=0.9))
     assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in both.text()
 
 
-def test_what_was_not_given_and_a_policy_that_the_engine_has_no_flag_for_are_said() -> None:
-    heard: list[str] = []
-    user = [one for one in ALIKE if not one.startswith(("model=", "slo."))]
-    tune = {key: values for key, values in ONE_EACH.items() if key != TOKENS}
-    found = planned(*user, "scheduler=lcfs", gpu="h100_80g", tune=tune, tell=heard.append)
-    assert "no model is given: llama_3_1_8b is planned for; model= names another" in heard
-    assert "no SLO is given: planned for TTFT < 6 s; slo.ttft_s= and slo.tpot_s= set others" in heard
-    assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
+def test_a_policy_that_the_engine_has_no_flag_for_and_a_model_that_was_not_given_are_said(told: Told) -> None:
+    assert "not in the command: scheduler=lcfs, for which vllm has no flag" in told.made.text()
+    assert told.heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
+
+
+def test_an_slo_that_was_not_given_is_said_first() -> None:
+    class Heard(Exception):
+        pass
+
+    def hears(text: str) -> None:
+        raise Heard(text)
+
+    user = [one for one in ALIKE if not one.startswith("slo.")]
+    with pytest.raises(Heard, match="no SLO is given: planned for TTFT < 6 s"):
+        planned(*user, tell=hears)
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
@@ -385,8 +400,9 @@ def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> N
     assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in command
     assert "--max-lora-rank 16 --max-cpu-loras 24" in command
     assert "prefix-caching" not in command, "no request shares a prefix"
-    longest = int(words[words.index("--max-model-len") + 1])
-    assert longest >= found.traffic.longest_tokens > longest - 256
+    most = longest(best.candidate.machine, found.question.seeds, found.traffic)
+    stated = int(words[words.index("--max-model-len") + 1])
+    assert stated >= most > stated - 256
     assert "adapters: --lora-modules NAME=PATH" in text
     assert f"binds: {best.binds}" in text
     assert best.sure is not None
