@@ -111,6 +111,7 @@ def test_replicas_are_set_apart_where_none_keep_the_slo_otherwise(mixed: Of) -> 
     assert best is not None
     assert best.apart is not None
     assert best.replicas == 4
+    assert max(one.replicas for one in trials.tried if one.apart is not None) == 4, "twice as many each time"
     assert climbing.cheapest(MadeUp(lambda one, seed: 0.5), *mixed, MOST) is None
 
 
