@@ -1,4 +1,4 @@
-"""The climb, over candidates whose scores are made up: how few replicas, which flags, and which set apart."""
+"""The climb, over candidates whose scores are made up: how few replicas, which flags, which apart, how far they go."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from simlora.planning import climbing
+from simlora.planning import climbing, explaining
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.climbing import HOPEFUL, SPARED
+from simlora.planning.explaining import STEPS
 from simlora.planning.machines import SLOTS, Machine
 from simlora.planning.tuning import Tuning, tuning
 from simlora.sweeps.question import REPLICAS, asked
@@ -144,3 +145,21 @@ def test_flags_are_steadied_as_long_as_that_spares_something(alike: Of, gain: fl
     found = climbing.steadied(trials, Candidate(machine, 1, settings), of)
     assert slots(found) == last
     assert found.more == ()
+
+
+@pytest.mark.parametrize(
+    ("short", "long", "found"),
+    [(1.7, 1.7, 1.7), (1.7, 1.3, 1.3), (1.3, 1.7, 1.7), (9.0, 9.0, 2.0), (0.9, 0.9, 1.0)],
+)
+def test_the_highest_factor_is_one_that_longer_runs_keep_too(
+    alike: Of, short: float, long: float, found: float
+) -> None:
+    """The SLO is kept up to a factor of `short`, and of `long` in longer runs; 2 is the most that is looked at."""
+    machine, of = alike
+    trials = MadeUp(lambda one, seed: (short if one.machine.times == 1 else long) / float(one.more[0]))
+
+    def harder(one: Candidate, factor: float) -> Candidate:
+        return one.changed(more=(repr(factor),))
+
+    one = Candidate(machine, 1, of.start(1))
+    assert found / 2 ** (0.5**STEPS) <= explaining.highest(trials, one, harder, 2.0) <= found

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -21,7 +22,7 @@ from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
 from simlora.latency.parts.composed import composed as composed_of_parts
-from simlora.planning import Plan, plan
+from simlora.planning import Plan, explaining, plan
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.climbing import deployable
@@ -56,6 +57,14 @@ def planned(*user: str, gpu: str = "l40s", **options: Any) -> Plan:
     """Return the one plan for a traffic on one kind of GPU, with one seed and a value of each flag."""
     usual: dict[str, Any] = {"prices": PRICES, "tune": ONE_EACH, "seeds": 1, "plans": 1, "longest": 1}
     return plan(user, gpus=[gpu], degrees=[1], jobs=1, **usual | options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
+    """How far a plan reaches beyond its traffic is found in few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explaining, "STEPS", 2)
+        yield
 
 
 @dataclass(frozen=True)
