@@ -69,24 +69,15 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_compiled_modules_are_used_while_their_sources_are_as_they_were(package: Path) -> None:
+def test_compiled_modules_are_used_while_their_sources_and_python_are_as_they_were(package: Path) -> None:
     assert build.why_interpreted() is None
-
-
-def test_a_changed_source_takes_effect_at_once(package: Path) -> None:
     (package / "hot.py").write_text("x = 2\n")
     assert build.why_interpreted() == "sources have changed since they were compiled"
     (package / "hot.py").unlink()
     assert build.why_interpreted() == "sources have changed since they were compiled"
-
-
-def test_what_was_compiled_for_another_python_is_left_alone(package: Path) -> None:
     manifest = json.loads(build.MANIFEST.read_text())
     build.MANIFEST.write_text(json.dumps(manifest | {"suffix": ".cpython-39-sparc.so"}))
     assert build.why_interpreted() == "compiled for another Python: .cpython-39-sparc.so"
-
-
-def test_what_was_never_compiled_is_interpreted(package: Path) -> None:
     build.MANIFEST.unlink()
     assert build.why_interpreted() == "not compiled"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from simlora import simulate
 from simlora.engine.replica.part import HOOKS
 
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
@@ -26,11 +26,13 @@ def block(language: str, heading: str = "# ") -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A user's folder with the policy and the system of the page."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user's folder with the policy and the system of the page, from which Python is started."""
     (tmp_path / "shortest.py").write_text(block("python"))
     (tmp_path / "mine" / "system").mkdir(parents=True)
     (tmp_path / "mine" / "system" / "shortest_first.yaml").write_text(block("yaml"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
@@ -43,11 +45,10 @@ def run(folder: Path, *command: str) -> str:
     return ended.stdout
 
 
-def test_the_policy_changes_who_goes_first(folder: Path) -> None:
+def test_the_policy_changes_which_request_goes_first(folder: Path) -> None:
     busy = ("workload.rate_rps=6", "replica.kv_token_budget=6000", *QUIET)
     run(folder, "simlora", "scheduler._target_=shortest.ShortestFirst", *busy, "hydra.run.dir=ours")
-    run(folder, "simlora", *busy, "hydra.run.dir=theirs")
-    ours, theirs = (pd.read_parquet(folder / name / "requests.parquet") for name in ("ours", "theirs"))
+    ours, theirs = pd.read_parquet(folder / "ours" / "requests.parquet"), simulate(busy).requests
     assert ours["arrival_s"].equals(theirs["arrival_s"])
     short = ours["prompt_tokens"] < ours["prompt_tokens"].median()
     assert ours["ttft_s"][short].mean() < 0.8 * theirs["ttft_s"][short].mean()
@@ -62,13 +63,10 @@ def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder: Path) ->
         "workload.ranks=[8,64]",
     )
     tight = ("replica.kv_token_budget=9000", "workload.arrivals.rate_rps=0.8", "workload.duration_s=400")
-    loads = {}
-    for name in ("least_used.LeastFrequentlyUsed", "simlora.policies.eviction.lru.Lru"):
-        run(
-            folder, "simlora", f"eviction._target_={name}", *many, *tight, "report=false", "hydra.run.dir=out"
-        )
-        loads[name] = json.loads((folder / "out" / "summary.json").read_text())["adapters"]["loads"]
-    ours, lru = loads.values()
+    ours, lru = (
+        simulate([f"eviction._target_={name}", *many, *tight]).summary["adapters"]["loads"]
+        for name in ("least_used.LeastFrequentlyUsed", "simlora.policies.eviction.lru.Lru")
+    )
     assert ours < lru
 
 
@@ -84,35 +82,30 @@ def test_the_system_is_a_choice(folder: Path) -> None:
     assert out.startswith("shortest_first: llama_7b on 2")
 
 
-def finish_s(folder: Path, *overrides: str) -> float:
-    """Return when the one request of a run ends, whose decode takes half a minute."""
-    (folder / "trace.csv").write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,1000\n")
-    trace = ("workload=file", "workload.path=trace.csv", "report=false", "hydra.run.dir=out")
-    run(folder, "simlora", *trace, *overrides)
-    (found,) = pd.read_parquet(folder / "out" / "requests.parquet")["finish_s"]
-    return float(found)
+def finish_s(folder: Path, request: str, *overrides: str) -> float:
+    """Return when the one request of a run ends."""
+    (folder / "stalls.py").write_text(block("python", "## A part of your own"))
+    (folder / "trace.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{request}\n")
+    found = simulate(["workload=file", "workload.path=trace.csv", *overrides]).requests["finish_s"]
+    return float(found.item())
 
 
 def test_the_part_stalls_every_ten_seconds(folder: Path) -> None:
-    (folder / "stalls.py").write_text(block("python", "## A part of your own"))
-    command = re.search(r"^simlora .*'(parts=.*?)'", TEXT, re.MULTILINE)
+    """The decode of the request takes half a minute."""
+    command, request = re.search(r"^simlora .*'(parts=.*?)'", TEXT, re.MULTILINE), "0,a,8,100,1000"
     assert command
-    plain_s = finish_s(folder)
+    plain_s = finish_s(folder, request)
     assert 30.0 < plain_s < 40.0
-    stalled_s = finish_s(folder, command[1])
+    stalled_s = finish_s(folder, request, command[1])
     assert stalled_s == pytest.approx(plain_s + 3 * 0.05, abs=1e-9)
-    assert finish_s(folder, command[1], "fast_forward=false") == pytest.approx(stalled_s, abs=1e-9)
+    assert finish_s(folder, request, command[1], "fast_forward=false") == pytest.approx(stalled_s, abs=1e-9)
 
 
 def test_a_stall_that_falls_due_while_the_engine_is_idle_delays_no_request(folder: Path) -> None:
-    (folder / "stalls.py").write_text(block("python", "## A part of your own"))
-    (folder / "trace.csv").write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n25,a,8,100,10\n")
-    overrides = ("workload=file", "workload.path=trace.csv", "report=false", "hydra.run.dir=out")
-    found = []
-    for parts in ("parts=[]", "parts=[stalls.Stalls]"):
-        run(folder, "simlora", *overrides, parts)
-        found.append(pd.read_parquet(folder / "out" / "requests.parquet")["finish_s"].item())
-    assert found[0] == found[1]
+    without, stalled = (
+        finish_s(folder, "25,a,8,100,10", f"parts=[{part}]") for part in ("", "stalls.Stalls")
+    )
+    assert without == stalled
 
 
 def test_the_driven_run_prints_what_the_page_says(folder: Path) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from experiments.cross_table.world import World, read
+from experiments.cross_table.capacities import Asked
+from experiments.cross_table.world import System, World, read
 
+Search = tuple[Sequence[Asked], Mapping[tuple[str, str], float]]
+"""What is asked of a search for capacities, and what those are expected to be near."""
 WORLD = """
 hardware: {gpu: a10g, model: llama_7b, engine: null, kernel: mbgmv, cluster.replicas: 1, replica.tp: 1}
 slo: {slo.ttft_s: 2, slo.tpot_s: null}
@@ -16,7 +21,7 @@ workloads:
     for: training
     about: short answers
     key: workload.arrivals.rate_rps
-    start: 8
+    start: 24
     set: &few
       workload: synthetic
       workload.adapters: 8
@@ -30,7 +35,7 @@ workloads:
     for: held_out
     about: longer answers
     key: workload.arrivals.rate_rps
-    start: 4
+    start: 5
     set: {<<: *few, workload.output_tokens.hi: 256}
 systems:
   slora: {title: S-LoRA, system: slora}
@@ -49,3 +54,8 @@ def written(folder: Path, text: str = WORLD) -> Path:
 def small_world(folder: Path) -> World:
     """Return the tiny world."""
     return read(written(folder))
+
+
+def slora(name: str, settings: dict[str, Any]) -> System:
+    """Return a system that is S-LoRA but for these settings."""
+    return System(name, "", {"system": "slora", **settings})

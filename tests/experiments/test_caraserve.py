@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,9 @@ import pytest
 import experiments.caraserve
 import simlora
 from experiments.caraserve import calibration, kernels
-from experiments.claims.__main__ import LIST
 from experiments.claims.claim import read as read_claims
 from experiments.claims.formulas import compare_formula
-from experiments.studies.points import Point, points
 from experiments.studies.study import read_all
-from simlora.config.composing import compose
 from simlora.latency import calibration as calibrations
 
 FOLDER = Path(experiments.caraserve.__file__).parent
@@ -30,27 +25,6 @@ def test_every_figure_of_the_evaluation_is_there() -> None:
     numbers = {int(name.split("_")[1]) for name in (*STUDIES, *kernels.FIGURES) if name.startswith("figure_")}
     assert numbers == {3, 4, 5, 9, 10, 11, 12, 14, 15, 18, 19, 20}  # 13 is in 10
     assert "Figures 10 and 13" in STUDIES["figure_10"].source
-
-
-ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
-OF_A_KIND = {(point.system, tuple(sorted(point.settings))): point for point in reversed(ALL)}
-
-
-@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
-def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
-    compose(point.overrides)
-
-
-def test_every_claim_of_the_list_is_judged() -> None:
-    path = Path(os.environ.get("SIMLORA_CLAIMS", LIST))
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    with path.open(newline="") as file:
-        listed = {row["id"]: row for row in csv.DictReader(file) if row["paper"] == "caraserve"}
-    assert {claim.id for claim in CLAIMS} == listed.keys()
-    for claim in CLAIMS:
-        if claim.kind == "increase" and claim.id.startswith(("cara-e2e", "cara-maf")):
-            assert list(claim.published) == [float(value) for value in listed[claim.id]["value"].split(";")]
 
 
 def test_the_calibration_is_what_its_command_writes(
@@ -94,13 +68,13 @@ def test_cold_starts_order_the_four_systems_in_all_nine_columns(rate: int, rank:
 
 @pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
 def test_the_rank_aware_router_keeps_the_slo_best_of_the_four(kernel: str) -> None:
-    """A tenth of Figure 19's 300 s on its 60 servers."""
+    """10 of Figure 19's 300 s on its 60 servers."""
     attained: dict[str, Any] = {}
     for router in ("rank_aware", "most_idle", "random", "first_fit"):
         overrides = [
             *("system=cached", f"kernel={kernel}", f"router={router}", "cluster.replicas=60"),
-            *("workload=maf", "workload.adapters=40000", "workload.arrivals.rate_rps=340"),
-            *("workload.duration_s=30", "workload.ranks=[8,16,32,64]", "timeline=false"),
+            *("workload=maf", "workload.adapters=4000", "workload.arrivals.rate_rps=340"),
+            *("workload.duration_s=10", "workload.ranks=[8,16,32,64]", "timeline=false"),
             *("slo.ttft_s=null", "slo.latency_per_output_token_s=0.044"),
             *(["router.most_requests=32"] if router == "first_fit" else []),
         ]

@@ -104,12 +104,7 @@ def test_a_trend_holds_when_all_comparisons_come_out(passed: tuple[int, int], ve
 
 @pytest.mark.parametrize(
     ("against_published", "against_other", "verdict"),
-    [
-        (NEAR, HOLDS, CONTRADICTS),
-        (HOLDS, NEAR, CONTRADICTS),
-        (OFF, HOLDS, CONTRADICTS),
-        (OFF, OFF, OFF),
-    ],
+    [(NEAR, HOLDS, CONTRADICTS), (HOLDS, NEAR, CONTRADICTS), (OFF, HOLDS, CONTRADICTS), (OFF, OFF, OFF)],
 )
 def test_a_paper_contradicts_itself_unless_we_are_off_from_both_its_numbers(
     against_published: str, against_other: str, verdict: str
@@ -153,14 +148,14 @@ def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> N
     }
 
 
-def test_the_reason_is_shown_only_where_a_claim_does_not_hold(tmp_path: Path) -> None:
+def test_the_reason_is_shown_where_a_claim_does_not_hold_and_said_to_lack_where_it_has_none(
+    tmp_path: Path,
+) -> None:
     row = row_of(tmp_path, VALUE, ran(2.0))
     assert (row.verdict, row.reason, row.errors) == (OFF, "Because it rained.", [1.0])
-
-
-def test_what_does_not_hold_and_has_no_reason_says_so(tmp_path: Path) -> None:
-    row = row_of(tmp_path, VALUE.replace("  reason: Because it rained.\n", ""), ran(2.0))
-    assert row.reason == UNEXPLAINED
+    assert row_of(tmp_path, VALUE, ran(1.05)).reason == ""
+    unexplained = row_of(tmp_path, VALUE.replace("  reason: Because it rained.\n", ""), ran(2.0))
+    assert unexplained.reason == UNEXPLAINED
 
 
 def test_a_reason_has_the_numbers_of_the_runs_that_it_names(tmp_path: Path) -> None:
@@ -207,37 +202,37 @@ def test_several_values_are_judged_by_the_worst(tmp_path: Path) -> None:
     assert (row.simulated, row.verdict) == ([1.0, 0.05], NEAR)
 
 
-def test_what_was_not_simulated_is_neither_held_nor_off(tmp_path: Path) -> None:
-    row = row_of(tmp_path, VALUE, Outcome(WAS_NOT_SIMULATED, reason="there is no system slora_bmm yet"))
-    assert (row.simulated, row.verdict) == (None, NOT_SIMULATED)
-    assert row.reason == "fcfs (small) at 1: there is no system slora_bmm yet"
-
-
-def test_a_value_of_a_run_without_a_finished_request_is_off(tmp_path: Path) -> None:
-    row = row_of(tmp_path, VALUE, ran(None))
-    assert (row.simulated, row.verdict) == (None, OFF)
-    assert "fcfs (small) at 1: no request finished" in row.reason
-
-
-def test_a_value_of_what_does_not_fit_is_off(tmp_path: Path) -> None:
-    row = row_of(tmp_path, VALUE, Outcome(DOES_NOT_FIT, reason="too large"))
-    assert (row.simulated, row.verdict) == ("OOM", OFF)
-    assert "too large" in row.reason
+AT_ONE = "fcfs (small) at 1: "
 
 
 @pytest.mark.parametrize(
-    ("outcome", "simulated", "verdict"),
+    ("kind", "outcome", "simulated", "verdict", "reason"),
     [
-        (Outcome(DOES_NOT_FIT, reason="too large"), "OOM", HOLDS),
-        (ran(2.0), 2.0, OFF),
-        (Outcome(WAS_NOT_SIMULATED, reason="no such system"), None, NOT_SIMULATED),
+        (
+            "value",
+            Outcome(WAS_NOT_SIMULATED, reason="no such system"),
+            None,
+            NOT_SIMULATED,
+            AT_ONE + "no such",
+        ),
+        ("value", ran(None), None, OFF, AT_ONE + "no request finished"),
+        ("value", Outcome(DOES_NOT_FIT, reason="too large"), "OOM", OFF, "too large"),
+        ("oom", Outcome(DOES_NOT_FIT, reason="too large"), "OOM", HOLDS, ""),
+        ("oom", ran(2.0), 2.0, OFF, "rained"),
+        ("oom", Outcome(WAS_NOT_SIMULATED, reason="no such system"), None, NOT_SIMULATED, "no such system"),
     ],
 )
-def test_out_of_memory_holds_if_the_simulator_says_so(
-    tmp_path: Path, outcome: Outcome, simulated: Any, verdict: str
+def test_a_run_without_a_number_holds_only_where_it_was_to_run_out_of_memory(
+    tmp_path: Path, kind: str, outcome: Outcome, simulated: Any, verdict: str, reason: str
 ) -> None:
-    row = row_of(tmp_path, VALUE.replace("kind: value", "kind: oom").replace("1.0", "OOM"), outcome)
-    assert (row.published, row.simulated, row.verdict) == ("OOM", simulated, verdict)
+    text = VALUE if kind == "value" else VALUE.replace("kind: value", "kind: oom").replace("1.0", "OOM")
+    row = row_of(tmp_path, text, outcome)
+    assert (row.published, row.simulated, row.verdict) == (
+        1.0 if kind == "value" else "OOM",
+        simulated,
+        verdict,
+    )
+    assert reason in row.reason
 
 
 def test_a_second_published_number_makes_a_contradiction_of_both(tmp_path: Path) -> None:
@@ -416,10 +411,13 @@ def a_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_board_is_made_from_simulations(a_paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_board_is_made_from_simulations_which_are_kept(
+    a_paper: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, page = a_paper / "board.json", a_paper / "claims.md"
     (a_paper / "claims.csv").write_text("id,paper\na-value,paper\nlost,paper\nother,punica\n")
-    assert command.main(["--json", str(out), "--markdown", str(page), "--jobs", "1"]) == 0
+    arguments = ["--json", str(out), "--markdown", str(page), "--jobs", "1"]
+    assert command.main(arguments) == 0
     found = json.loads(out.read_text())
     first, second = found["claims"]
     assert set(first) >= {"id", "published", "simulated", "verdict", "reason", "seconds"}
@@ -433,20 +431,14 @@ def test_the_board_is_made_from_simulations(a_paper: Path, capsys: pytest.Captur
         "Claims that no claims.yaml has: lost.",
     ]
     printed = capsys.readouterr().out
-    assert "a-value" in printed
     assert "Because it rained." in printed
     assert "paper: 1 runs, which took " in printed
     assert f"wrote {page} and 1 figures in {a_paper / 'figures'}" in printed
     assert "| **off** | `a-trend` Table 1: throughput_rps of fcfs | 100 |" in page.read_text()
-
-
-def test_a_second_board_simulates_nothing(a_paper: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    out = a_paper / "board.json"
-    assert command.main(["--json", str(out), "--jobs", "1"]) == 0
-    first = out.read_text()
+    before = out.read_text()
     monkeypatch.setattr("simlora.sweeps.running.simulated", lambda overrides: pytest.fail("simulated"))
-    assert command.main(["--json", str(out), "--jobs", "1"]) == 0
-    assert out.read_text() == first
+    assert command.main(arguments) == 0
+    assert out.read_text() == before
 
 
 @pytest.mark.parametrize(
@@ -483,27 +475,23 @@ def test_an_interrupted_board_says_how_to_go_on(
 # What is written, and what it shows
 
 
-def test_the_board_of_all_papers_is_the_page_of_the_project_and_a_paper_s_none(a_paper: Path) -> None:
-    assert command.main(["--paper", "paper", "--jobs", "1"]) == 0
-    assert not (a_paper / "docs" / "claims.md").exists()
-    assert command.main(["--jobs", "1"]) == 0
-    page = (a_paper / "docs" / "claims.md").read_text()
-    assert "Written by `python -m experiments.claims`," in page
-    assert "(figures/paper/figure_1.png)" in page
-    assert (a_paper / "docs" / "figures" / "paper" / "figure_1.png").exists()
-
-
-def test_a_picture_has_the_bytes_of_its_data_and_is_drawn_once(
+def test_the_board_of_all_papers_is_the_page_of_the_project_and_a_paper_s_none(
     a_paper: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Its pictures have the bytes of their data, and are drawn once."""
+    page = a_paper / "docs" / "claims.md"
+    picture = a_paper / "docs" / "figures" / "paper" / "figure_1.png"
+    assert command.main(["--paper", "paper", "--jobs", "1"]) == 0
+    assert not page.exists()
     assert command.main(["--jobs", "1"]) == 0
-    path = a_paper / "docs" / "figures" / "paper" / "figure_1.png"
-    first = path.read_bytes()
-    with Image.open(path) as picture:
-        assert set(picture.info) - {"dpi", "transparency", "gamma"} == {pictures.DATA}
-    path.unlink()
+    assert "Written by `python -m experiments.claims`," in page.read_text()
+    assert "(figures/paper/figure_1.png)" in page.read_text()
+    first = picture.read_bytes()
+    with Image.open(picture) as image:
+        assert set(image.info) - {"dpi", "transparency", "gamma"} == {pictures.DATA}
+    picture.unlink()
     assert command.main(["--jobs", "1"]) == 0
-    assert path.read_bytes() == first
+    assert picture.read_bytes() == first
     monkeypatch.setattr(pictures, "draw", lambda *_: pytest.fail("drawn again"))
     assert command.main(["--jobs", "1"]) == 0
 

@@ -78,18 +78,6 @@ def test_those_of_the_study_are_what_the_command_writes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape, tp", ALL)
-def test_every_coefficient_says_where_it_is_from(shape: str, tp: int) -> None:
-    ours = load(shape, tp)
-    assert ours.provenance["kind"] == "derived"
-    said = ours.provenance["coefficients"]
-    for name in ours.coefficients:
-        assert any(name == entry or name.startswith(f"{entry}.") for entry in said), name
-    for entry, of in said.items():
-        assert of["kind"] == "derived"
-        assert any(name == entry or name.startswith(f"{entry}.") for name in ours.coefficients), entry
-
-
-@pytest.mark.parametrize("shape, tp", ALL)
 def test_no_step_is_shorter_than_reading_the_weights_takes(shape: str, tp: int) -> None:
     """Kernels alone, without host and collectives, read at 60 to 75 % of the memory's rate."""
     card, ours = gpu(calibration.GPU), load(shape, tp)

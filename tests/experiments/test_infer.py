@@ -45,6 +45,7 @@ from simlora.core.errors import InputError
 from simlora.sweeps.outcome import NOT_SIMULATED, Outcome
 from tests.experiments.studied import a_study
 
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 UNKNOWNS = """
 unknowns:
   load_ms:
@@ -135,7 +136,7 @@ def test_the_defaults_change_nothing_but_the_seed(paper: Unknowns) -> None:
 def test_a_coefficient_is_multiplied_in_the_calibration_that_the_run_has(paper: Unknowns) -> None:
     found = under(paper, at(paper, load_ms=40.0), 0, a_point(paper)).settings["calibration"]
     changed = yaml.safe_load(Path(found).read_text())
-    calibrations = Path(__file__).parents[2] / "simlora" / "latency" / "calibrations"
+    calibrations = EXPERIMENTS.parent / "simlora" / "latency" / "calibrations"
     own = yaml.safe_load((calibrations / "a10g-llama_7b-tp1.yaml").read_text())
     assert changed["adapter_load"]["latency_s"] == pytest.approx(2 * own["adapter_load"]["latency_s"])
     assert changed["adapter_load"]["bytes_per_s"] == pytest.approx(own["adapter_load"]["bytes_per_s"] / 2)
@@ -172,17 +173,17 @@ def test_points_are_run_as_they_are_changed_and_found_as_they_are_asked_for(pape
 # How unknowns are written
 
 
+CARASERVE = read(EXPERIMENTS / "caraserve")
+
+
 @given(st.floats(0.0, 1.0))
 def test_a_share_of_a_range_is_found_again(share: float) -> None:
-    unknowns = read(Path(__file__).parents[2] / "experiments" / "caraserve").unknowns
-    for unknown in unknowns:
+    for unknown in CARASERVE.unknowns:
         if not unknown.choices:
             assert unknown.share(unknown.at(share)) == pytest.approx(share, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[2] / "experiments").glob("*/unknowns.yaml")), ids=str
-)
+@pytest.mark.parametrize("path", sorted(EXPERIMENTS.glob("*/unknowns.yaml")), ids=str)
 def test_every_paper_says_which_sentence_bounds_each_unknown(path: Path) -> None:
     found = read(path.parent)
     assert found.fitted
@@ -292,43 +293,32 @@ def test_a_claim_without_a_number_counts_as_far_off(paper: Unknowns) -> None:
 # The command
 
 
-def test_an_inference_is_written_and_read_again_from_what_is_kept(
+def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone(
     paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    budget = "budget: {design: 4, judged: 2, search: 2, draws: 2, rounds: 2, seeds: 2}"
+    (paper.folder / "unknowns.yaml").write_text(UNKNOWNS + budget)
     monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
-    arguments = ["paper", "--design", "4", "--search", "2", "--draws", "2", "--jobs", "1", "--out"]
-    assert command.main([*arguments, str(tmp_path / "one")]) == 0
-    printed = capsys.readouterr().out
-    assert "for all claims (2 runs, " in printed
-    assert "published lies within" in (tmp_path / "one" / "paper.md").read_text()
-    written = json.loads((tmp_path / "one" / "paper.json").read_text())
+    arguments = ["paper", "--jobs", "1", "--out", str(tmp_path)]
+    assert command.main(arguments) == 0
+    assert " for all claims (" in capsys.readouterr().out
+    first = {name: (tmp_path / f"paper.{name}").read_bytes() for name in ("md", "json", "csv", "png")}
+    assert "published lies within" in first["md"].decode()
+    written = json.loads(first["json"])
     assert set(written["claims"]) == {"rate-small", "rate-large"}
 
     def simulates(*_: object) -> None:
         raise AssertionError("simulated again")
 
     monkeypatch.setattr("experiments.infer.evaluating._simulated", simulates)
-    assert command.main([*arguments, str(tmp_path / "two")]) == 0
-    for name in ("paper.md", "paper.json", "paper.png"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
-    conditions = board.conditions(tmp_path / "one")
+    assert command.main(arguments) == 0
+    assert {name: (tmp_path / f"paper.{name}").read_bytes() for name in first} == first
+    conditions = board.conditions(tmp_path)
     assert conditions["rate-small"].endswith("(fitted)")
     assert conditions["rate-large"] == written["claims"]["rate-large"]["true_under"]
-
-
-def test_a_page_is_written_again_from_its_table_though_nothing_is_kept(
-    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    budget = "budget: {design: 4, judged: 2, search: 2, draws: 3, rounds: 2, seeds: 2}"
-    (paper.folder / "unknowns.yaml").write_text(UNKNOWNS + budget)
-    monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
-    arguments = ["paper", "--jobs", "1", "--out", str(tmp_path)]
-    assert command.main(arguments) == 0
-    first = {name: (tmp_path / name).read_bytes() for name in ("paper.md", "paper.json", "paper.csv")}
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "nothing"))
-    monkeypatch.setattr("experiments.infer.evaluating._simulated", None)
     assert command.main([*arguments, "--kept"]) == 0
-    assert {name: (tmp_path / name).read_bytes() for name in first} == first
+    assert {name: (tmp_path / f"paper.{name}").read_bytes() for name in first} == first
     assert command.main([*arguments, "--kept", "--draws", "4"]) == 2
     assert "--kept writes the page of the table as it is" in capsys.readouterr().err
 
@@ -385,7 +375,7 @@ def test_a_setting_is_printed_with_its_claims(
 def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
     paper: Unknowns,
 ) -> None:
-    budget = Budget(design=8, judged=8, search=4, draws=2, rounds=1, seeds=2)
+    budget = Budget(design=4, judged=4, search=2, draws=2, rounds=1, seeds=2)
     found = infer(Evaluator(replace(paper, budget=budget), 1), lambda _: None)
     printed = [(one, true_under(paper, one)) for one in found.predicted]
     assert any(NOT_FOUND not in text for _, text in printed)

@@ -37,11 +37,11 @@ POINTS = {"loraserve": ("placement.operating_points={8: 5500, 128: 4500}",)}
 
 
 @pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_every_point_of_a_study_can_be_set_up(study: Study) -> None:
+def test_every_panel_and_every_series_of_a_study_can_be_set_up(study: Study) -> None:
     seen = set()
     for point in points(study):
-        if (point.panel, point.series) not in seen:
-            seen.add((point.panel, point.series))
+        if not {point.panel, point.series} <= seen:
+            seen |= {point.panel, point.series}
             short = ("workload.duration_s=20", *POINTS.get(point.system, ()))
             prepare(*compose([*point.overrides, *short]))
 

@@ -71,21 +71,6 @@ def test_without_the_runs_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("shape, tp", ALL)
-def test_every_coefficient_says_where_it_is_from(shape: str, tp: int) -> None:
-    ours = load(shape, tp)
-    assert ours.provenance["kind"] == ("published" if (shape, tp) in MEASURED else "derived")
-    said = ours.provenance["coefficients"]
-    for name in ours.coefficients:
-        assert any(name == entry or name.startswith(f"{entry}.") for entry in said), name
-    for entry, of in said.items():
-        assert of["kind"] in ("published", "derived")
-        assert any(name == entry or name.startswith(f"{entry}.") for name in ours.coefficients), entry
-    assert {of["kind"] for of in said.values()} == (
-        {"published", "derived"} if (shape, tp) in MEASURED else {"derived"}
-    )
-
-
 @measured
 def test_lengths_of_prompts_that_were_not_fitted_come_out() -> None:
     data, fitted = runs(), fitting.fit()

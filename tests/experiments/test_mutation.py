@@ -64,5 +64,5 @@ def test_what_became_of_each_is_printed(
 
 
 def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--only", "nowhere"]) == 2
-    assert "--only is 'nowhere', must be part of the path of a file in core" in capsys.readouterr().err
+    assert main(["--rooms", "memory", "--only", "nowhere"]) == 2
+    assert "--only is 'nowhere', must be part of the path of a file in memory" in capsys.readouterr().err

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import experiments.slora
-from experiments.claims.__main__ import LIST, papers
+from experiments.claims.__main__ import papers
 from experiments.claims.claim import read as read_claims
 from experiments.fidelity.rows import Row
 from experiments.fidelity.servers import server, unknown
@@ -21,7 +19,6 @@ from experiments.studies.measured import published
 from experiments.studies.points import Point, points
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import Study, read_all
-from simlora.config.composing import compose
 from simlora.core.errors import InputError
 from simlora.workload.slora import SLora
 
@@ -40,15 +37,6 @@ def test_every_figure_and_table_of_the_evaluation_is_there() -> None:
 def test_a_study_says_where_it_stands_in_the_paper(study: Study) -> None:
     number = study.name.partition("_")[2]
     assert f"{study.name.split('_')[0].title()} {number}" in study.source
-
-
-ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
-OF_A_KIND = {(point.system, tuple(sorted(point.settings))): point for point in reversed(ALL)}
-
-
-@pytest.mark.parametrize("point", OF_A_KIND.values(), ids=lambda point: f"{point.study} {point.system}")
-def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point: Point) -> None:
-    compose(point.overrides)
 
 
 def test_the_workload_is_the_published_generator_with_a_token_in_front() -> None:
@@ -73,18 +61,6 @@ def test_claims_publish_what_the_tables_print() -> None:
                 assert printed[spot.metric] == value, claim.id
                 compared += 1
     assert compared == 28 + 15
-
-
-def test_every_claim_of_the_list_is_judged() -> None:
-    path = Path(os.environ.get("SIMLORA_CLAIMS", LIST))
-    if not path.exists():
-        pytest.skip(f"there is no {path}")
-    with path.open(newline="") as file:
-        listed = [row for row in csv.DictReader(file) if row["paper"] == "slora"]
-    ours = {claim.id: claim for claim in CLAIMS}
-    assert set(ours) == {row["id"] for row in listed}
-    for row in listed:
-        assert ours[row["id"]].kind == row["kind"]
 
 
 def test_the_measured_runs_that_figures_show_are_found() -> None:

@@ -14,7 +14,7 @@ from experiments.torture.laws import LAWS, asks_for_no_names
 from simlora.api.preparing import composed, ready
 
 SEED = 7
-HOLDS_FOR = 3
+HOLDS_FOR = 2
 MOST = 60
 
 
@@ -40,7 +40,7 @@ def test_what_is_found_is_printed_with_the_commands_that_show_it_again(
 ) -> None:
     real = laws_module.moved
     monkeypatch.setattr(laws_module, "moved", lambda scenario, by_s: real(scenario, by_s + 1.0))
-    command = ["--seed", str(SEED), "--law", "shift", "--jobs", "1", "--scenarios", "8"]
+    command = ["--seed", str(SEED), "--law", "shift", "--jobs", "1", "--scenarios", "2"]
     assert main(command) == 1
     found = capsys.readouterr().out
     assert "shift (what comes later ends as much later): admitted_s of request 0 is" in found

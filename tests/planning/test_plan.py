@@ -6,9 +6,11 @@ import json
 import math
 import re
 import shlex
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +22,7 @@ from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
 from simlora.latency.parts.composed import composed as composed_of_parts
-from simlora.planning import Plan, plan
+from simlora.planning import Plan, explaining, plan
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.climbing import deployable
@@ -42,41 +44,53 @@ from simlora.planning.tuning import (
 )
 from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
+from tests.planning.traffic import ALIKE, OTHERS, PRICES, TRAFFIC, on
 
-TRAFFIC = (
-    "model=llama_3_1_8b",
-    "workload=per_adapter",
-    "workload.adapters=24",
-    "workload.ranks=[8,16]",
-    "workload.rates_rps=[0.8,1.2]",
-    "workload.duration_s=40",
-    "slo.ttft_s=1",
-    "slo.tpot_s=0.05",
-)
-OTHERS = tuple(one for one in TRAFFIC if not one.startswith("workload"))
-PRICES = {"l40s": 1.9, "h100_80g": 2.99}
-ONE_EACH = {
-    SLOTS: [8],
-    SEQUENCES: [128],
-    "scheduler.max_batched_tokens": [2048],
-    "replica.gpu_memory_utilization": [0.9],
-    ROUTER: ["most_idle"],
-}
+ONE_EACH = {SLOTS: [8], SEQUENCES: [128], TOKENS: [2048], MEMORY: [0.9], ROUTER: ["most_idle"]}
 """A value of each flag, where flags do not matter."""
+FEW = ONE_EACH | {SLOTS: [8, 24], SEQUENCES: [64, 256]}
+"""A grid that can be run as a whole."""
+HALF = (*ALIKE, "workload.rates_rps=[0.4,0.6]")
+
+
+def planned(*user: str, gpu: str = "l40s", **options: Any) -> Plan:
+    """Return the one plan for a traffic on one kind of GPU, with one seed and a value of each flag."""
+    usual: dict[str, Any] = {"prices": PRICES, "tune": ONE_EACH, "seeds": 1, "plans": 1, "longest": 1}
+    return plan(user, gpus=[gpu], degrees=[1], jobs=1, **usual | options)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_steps() -> Iterator[None]:
+    """How far a plan reaches beyond its traffic is found in few steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(explaining, "STEPS", 2)
+        yield
+
+
+@dataclass(frozen=True)
+class Told:
+    """A plan without a model, for a limit of another figure, with a scheduler of no engine, and what was told."""
+
+    made: Plan
+    heard: list[str]
+
+
+@pytest.fixture(scope="module")
+def told() -> Told:
+    heard: list[str] = []
+    user = [one for one in ALIKE if not one.startswith(("model=", "slo."))]
+    tune = {key: values for key, values in ONE_EACH.items() if key not in (SLOTS, TOKENS)}
+    limits = {"ttft_s.p95": 1.0}
+    own = (f"{SLOTS}=32", "scheduler=lcfs")
+    made = planned(*user, *own, gpu="h100_80g", limits=limits, tune=tune, tell=heard.append)
+    return Told(made, heard)
 
 
 @pytest.fixture(scope="module")
 def found() -> Plan:
     return plan(
-        TRAFFIC, gpus=["l40s", "h100_80g"], degrees=[1], prices=PRICES, seeds=2, plans=2, longest=1, jobs=1
+        HALF, gpus=[*PRICES], degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=1
     )
-
-
-def on(gpu: str = "l40s", user: tuple[str, ...] = TRAFFIC) -> tuple[Machine, Traffic]:
-    of = traffic_of(user, "vllm")
-    chosen = machine(user, "vllm", gpu, 1, 1.9, of, fixed(of))
-    assert not isinstance(chosen, Excluded)
-    return chosen, of
 
 
 def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Plan) -> None:
@@ -86,46 +100,38 @@ def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Pl
         assert len(each.outcomes) == 2
         assert all(found.question.met(outcome) for outcome in each.outcomes)
         assert each.figure("slo.attainment")[1] >= 0.95
+        assert each.candidate.replicas >= each.candidate.machine.least
 
 
 def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) -> None:
-    """What the climb found is what an exhaustive grid finds: slots, sequences and routers, all of them."""
     best = next(each.candidate for each in found.plans if each.candidate.replicas > 1)
-    of = tuning(*on(best.machine.gpu), {}, 0.05)
-    settings = dict(best.settings)
-    grid = []
-    for slots, sequences, router in product(of.ladders[SLOTS], (64, 256), of.ladders[ROUTER]):
-        changed = settings | {SLOTS: slots, SEQUENCES: sequences, ROUTER: router}
-        one = best.changed(replicas=best.replicas - 1, settings=tuple(changed.items()))
-        grid.append(one)
+    grid = [
+        best.changed(replicas=best.replicas - 1, settings=tuple(zip(FEW, values, strict=True)))
+        for values in product(*FEW.values())
+    ]
     found.trials.run(grid, found.question.seeds)
-    kept = [one for one in grid if found.trials.met(one, found.question.seeds)]
-    assert kept == []
+    assert [one for one in grid if found.trials.met(one, found.question.seeds)] == []
 
 
 def test_the_same_arguments_give_the_same_plan(found: Plan) -> None:
-    again = plan(
-        TRAFFIC, gpus=["h100_80g", "l40s"], degrees=[1], prices=PRICES, seeds=2, plans=2, longest=1, jobs=2
-    )
+    gpus = [*PRICES][::-1]
+    again = plan(HALF, gpus=gpus, degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=2)
     assert again.text().splitlines()[1:] == found.text().splitlines()[1:]
-
-
-def test_fewer_replicas_than_the_tokens_need_are_never_enough(found: Plan) -> None:
-    for each in found.plans:
-        assert each.candidate.replicas >= each.candidate.machine.least
 
 
 def test_the_bound_is_below_what_capacity_finds() -> None:
     """The bound of replicas at a rate, one over the rate that a replica carries, for requests of a single length."""
-    run = (
-        "system=vllm", "model=llama_3_1_8b", "gpu=l40s", "workload=synthetic", "workload.adapters=4",
-        "workload/prompt_tokens=fixed", "workload/output_tokens=fixed", "workload.duration_s=200", "slo.ttft_s=2",
+    user = (
+        "model=llama_3_1_8b", "workload=synthetic", "workload.adapters=4", "workload/prompt_tokens=fixed",
+        "workload/output_tokens=fixed", "workload.duration_s=200", "slo.ttft_s=2",
         "replica.max_loras=4", "replica.max_lora_rank=64", "replica.adapter_tokenizers=false",
     )  # fmt: skip
-    carried = capacity(run, seeds=1, precision=0.1, longest=1, jobs=1).value
-    scenario = ready(*composed([*run, f"workload.arrivals.rate_rps={8 * carried:.6g}"])).scenario
-    _, of = on(user=(*run[1:2], *run[3:], f"workload.arrivals.rate_rps={8 * carried:.6g}"))
-    assert 1 <= fewest(scenario, of, cached=False) <= 8
+    run = ("system=vllm", "gpu=l40s", *user)
+    rate = (
+        f"workload.arrivals.rate_rps={8 * capacity(run, seeds=1, precision=0.1, longest=1, jobs=1).value:.6g}"
+    )
+    _, of = on(user=(*user, rate))
+    assert 1 <= fewest(ready(*composed([*run, rate])).scenario, of, cached=False) <= 8
 
 
 def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s_law() -> None:
@@ -168,21 +174,16 @@ def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object
         tuning(*on(), asked, None)
 
 
-def test_the_host_has_room_for_every_slot() -> None:
-    of = traffic_of(TRAFFIC, "vllm")
-    assert fixed(of)[ON_HOST] == 24
-    few = plan(
-        (*TRAFFIC, f"{SLOTS}=32"), gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1,
-        tune={key: values for key, values in ONE_EACH.items() if key != SLOTS},
-    )  # fmt: skip
-    assert "--max-loras 32" in few.text()
-    assert "--max-cpu-loras 32" in few.text()
+def test_the_host_has_room_for_every_slot(told: Told) -> None:
+    assert fixed(traffic_of(TRAFFIC, "vllm"))[ON_HOST] == 24
+    text = told.made.text()
+    assert "--max-loras 32" in text
+    assert "--max-cpu-loras 32" in text
 
 
 def test_a_flag_is_set_or_tuned_and_not_both() -> None:
-    with pytest.raises(
-        InputError, match=r"replica\.max_loras is set to 4 and has --tune replica\.max_loras as well"
-    ):
+    said = r"replica\.max_loras is set to 4 and has --tune replica\.max_loras as well"
+    with pytest.raises(InputError, match=said):
         tuning(*on(user=(*TRAFFIC, f"{SLOTS}=4")), {SLOTS: [8, 16]}, None)
 
 
@@ -194,11 +195,7 @@ def test_more_traffic_is_more_than_the_user_s() -> None:
 
 def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell() -> None:
     """A run of 40 s ends before the queue is long: what is enough for it is not enough for one of 160 s."""
-    few = ONE_EACH | {SLOTS: [24]}
-    short, long = (
-        plan(TRAFFIC, gpus=["l40s"], degrees=[1], prices=PRICES, tune=few, seeds=1, plans=1, longest=longest, jobs=1)
-        for longest in (1, 16)
-    )  # fmt: skip
+    short, long = (planned(*ALIKE, tune=ONE_EACH | {SLOTS: [24]}, longest=longest) for longest in (1, 4))
     assert any("40 s of arrivals are too short to tell" in notice for notice in short.plans[0].notices)
     assert not any("too short" in notice for notice in long.plans[0].notices)
     (one,) = long.plans
@@ -211,24 +208,6 @@ def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell() -> None:
     assert "workload.duration_s=40 " in f"{shlex.join(one.checked)} ", "a check makes its own runs longer"
 
 
-def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
-    path = tmp_path / "trace.csv"
-    rows = [f"{second},{adapter},512,64,16" for second in range(20) for adapter in ("one", "two")]
-    path.write_text("\n".join(["arrival_s,adapter,prompt_tokens,output_tokens,rank", *rows]))
-    user = (*OTHERS, "workload=file", f"workload.path={path}")
-    found = plan(
-        user,
-        gpus=["l40s"],
-        degrees=[1],
-        prices=PRICES,
-        tune=ONE_EACH | {SLOTS: [2]},
-        seeds=1,
-        plans=1,
-        jobs=1,
-    )
-    assert "notice: 19 s of arrivals are too short to tell" in found.text()
-
-
 def lines(folder: Path, *requests: str) -> str:
     """Write a trace of these requests, and return the key that reads it."""
     path = folder / "trace.csv"
@@ -236,18 +215,24 @@ def lines(folder: Path, *requests: str) -> str:
     return f"workload.path={path}"
 
 
+def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
+    every = [f"{second},{adapter},512,64,16" for second in range(20) for adapter in ("one", "two")]
+    found = planned(
+        *OTHERS, "workload=file", lines(tmp_path, *every), tune=ONE_EACH | {SLOTS: [2]}, longest=16
+    )
+    assert "notice: 19 s of arrivals are too short to tell" in found.text()
+
+
 def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_than_fits(
     tmp_path: Path,
 ) -> None:
     every = [f"{second},one,{60_000 if second == 70 else 400},20,16" for second in range(150)]
     user = ("model=llama_3_1_8b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=2")
-    found = plan(user, gpus=["l4"], degrees=[1], tune=ONE_EACH | {SLOTS: [1]}, seeds=1, plans=1, jobs=1)
+    found = planned(*user, gpu="l4", tune=ONE_EACH | {SLOTS: [1]}, prices=None)
     (one,) = found.plans
     room = int(one.outcomes[0].summary["run"]["kv_token_budget"])
-    assert (
-        f"1 of 150 requests are refused and count as missed; the KV of a replica has room for {room:,}"
-        in found.text()
-    )
+    said = f"1 of 150 requests are refused and count as missed; the KV of a replica has room for {room:,}"
+    assert said in found.text()
     ((_, _, words),) = one.kinds
     assert room - 256 < int(words[words.index("--max-model-len") + 1]) <= room
 
@@ -255,9 +240,9 @@ def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_
 def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tmp_path: Path) -> None:
     every = [f"{second},one,2500,20,16" for second in range(40)]
     user = ("model=llama_7b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=5")
-    found = plan(user, gpus=["a100_80g"], degrees=[1], tune=ONE_EACH | {SLOTS: [1]}, seeds=1, plans=1, jobs=1)
-    assert "no model on the hub is known as llama_7b" in found.text()
-    assert "requests have up to 2,520 tokens, more than the 2,048 of llama_7b's window" in found.text()
+    text = planned(*user, gpu="a100_80g", tune=ONE_EACH | {SLOTS: [1]}).text()
+    assert "no model on the hub is known as llama_7b" in text
+    assert "requests have up to 2,520 tokens, more than the 2,048 of llama_7b's window" in text
 
 
 def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_path: Path) -> None:
@@ -276,20 +261,15 @@ def test_a_step_has_room_for_a_token_of_every_sequence() -> None:
     of = tuning(chosen, traffic, {SEQUENCES: [256, 512], TOKENS: [256, 1024]}, 0.05)
     start = of.start(1)
     assert all(together(dict(each)) for each in (start, *of.beside(start, 1)))
-    with pytest.raises(
-        InputError, match=r"max_num_seqs is 512 and scheduler\.max_batched_tokens 256, must be"
-    ):
+    said = r"max_num_seqs is 512 and scheduler\.max_batched_tokens 256, must be"
+    with pytest.raises(InputError, match=said):
         tuning(chosen, traffic, {SEQUENCES: [512], TOKENS: [256]}, 0.05)
 
 
 def test_what_is_simulated_and_has_no_flag_is_listed() -> None:
-    own = (
-        "replica.kv_token_budget=20000",
-        "++eviction._target_=simlora.policies.eviction.gdsf.Gdsf",
-        f"{SLOTS}=8",
-    )
-    chosen, _ = on(user=(*TRAFFIC, *own))
-    assert without_flags(Candidate(chosen, 1, ())) == [*own[:2]]
+    own = ["replica.kv_token_budget=20000", "++eviction._target_=simlora.policies.eviction.gdsf.Gdsf"]
+    chosen, _ = on(user=(*TRAFFIC, *own, f"{SLOTS}=8"))
+    assert without_flags(Candidate(chosen, 1, ())) == own
 
 
 def test_a_check_has_the_seeds_of_its_plan() -> None:
@@ -369,8 +349,8 @@ def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
 
 
 def test_without_adapters_nothing_is_kept_for_lora() -> None:
-    base = (*OTHERS, "workload=synthetic", "workload.adapters=0", "workload.duration_s=30")
-    found = plan(base, gpus=["l40s"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1)
+    none = {key: values for key, values in ONE_EACH.items() if key != SLOTS}
+    found = planned(*OTHERS, "workload=synthetic", "workload.adapters=0", "workload.duration_s=30", tune=none)
     ((_, _, words),) = found.plans[0].kinds
     assert not any("lora" in word for word in words)
     assert not any("max_lora_rank" in notice for notice in found.plans[0].notices)
@@ -378,31 +358,10 @@ def test_without_adapters_nothing_is_kept_for_lora() -> None:
 
 
 def test_prefixes_are_cached_where_requests_may_share_them() -> None:
-    talks = (
-        *OTHERS,
-        "workload=chatbot",
-        "workload.adapters=8",
-        "workload.duration_s=60",
-        "workload.rate_rps=1",
-    )
-    chosen, of = on(user=talks)
+    talks = ("workload=chatbot", "workload.adapters=8", "workload.duration_s=60", "workload.rate_rps=1")
+    chosen, of = on(user=(*OTHERS, *talks))
     assert dict(tuning(chosen, of, {}, None).start(1))[PREFIX_CACHING] is True
     assert chosen.least == fewest(ready(*composed(chosen.overrides)).scenario, of, cached=True)
-
-
-def test_a_policy_that_the_engine_has_no_flag_for_is_said(tmp_path: Path) -> None:
-    few = {key: values for key, values in ONE_EACH.items() if not key.startswith("scheduler")}
-    found = plan(
-        (*TRAFFIC, "scheduler=lcfs"),
-        gpus=["h100_80g"],
-        degrees=[1],
-        tune=few,
-        seeds=1,
-        plans=1,
-        longest=1,
-        jobs=1,
-    )
-    assert "not in the command: scheduler=lcfs, for which vllm has no flag" in found.text()
 
 
 def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_path: Path) -> None:
@@ -418,44 +377,27 @@ def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_
     assert isinstance(machine(user, "vllm", "h100_80g", 1, 2.99, of, fixed(of)), Machine)
 
 
-def test_a_plan_is_checked_by_the_slo_that_it_was_made_for() -> None:
-    limits = {"ttft_s.p95": 1.0}
-    found = plan(
-        TRAFFIC,
-        gpus=["h100_80g"],
-        degrees=[1],
-        tune=ONE_EACH,
-        limits=limits,
-        attainment=0.9,
-        seeds=1,
-        plans=1,
-        longest=1,
-        jobs=1,
-    )
-    assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in found.text()
+def test_the_heading_and_the_check_of_a_plan_have_the_slo_that_it_was_made_for(told: Told) -> None:
+    assert ", SLO ttft_s.p95 < 1, calibration" in told.made.text().splitlines()[1]
+    both = replace(told.made, question=replace(told.made.question, attainment=0.9))
+    assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in both.text()
 
 
-def test_the_heading_has_the_slo_that_is_judged_and_a_model_that_was_not_given_is_said() -> None:
-    heard: list[str] = []
-    user = [one for one in TRAFFIC if not one.startswith(("model=", "slo."))]
-    found = plan(
-        user, gpus=["h100_80g"], degrees=[1], tune=ONE_EACH, limits={"ttft_s.p95": 1.0}, seeds=1, plans=1,
-        longest=1, jobs=1, tell=heard.append,
-    )  # fmt: skip
-    assert ", SLO ttft_s.p95 < 1, calibration" in found.text().splitlines()[1]
-    assert heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
-    plan(
-        user,
-        gpus=["h100_80g"],
-        degrees=[1],
-        tune=ONE_EACH,
-        seeds=1,
-        plans=1,
-        longest=1,
-        jobs=1,
-        tell=heard.append,
-    )
-    assert "no SLO is given: planned for TTFT < 6 s; slo.ttft_s= and slo.tpot_s= set others" in heard
+def test_a_policy_that_the_engine_has_no_flag_for_and_a_model_that_was_not_given_are_said(told: Told) -> None:
+    assert "not in the command: scheduler=lcfs, for which vllm has no flag" in told.made.text()
+    assert told.heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
+
+
+def test_an_slo_that_was_not_given_is_said_first() -> None:
+    class Heard(Exception):
+        pass
+
+    def hears(text: str) -> None:
+        raise Heard(text)
+
+    user = [one for one in ALIKE if not one.startswith("slo.")]
+    with pytest.raises(Heard, match="no SLO is given: planned for TTFT < 6 s"):
+        planned(*user, tell=hears)
 
 
 def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
@@ -467,8 +409,9 @@ def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> N
     assert f"--max-loras {dict(best.candidate.settings)[SLOTS]}" in command
     assert "--max-lora-rank 16 --max-cpu-loras 24" in command
     assert "prefix-caching" not in command, "no request shares a prefix"
-    longest = int(words[words.index("--max-model-len") + 1])
-    assert longest >= found.traffic.longest_tokens > longest - 256
+    most = longest(best.candidate.machine, found.question.seeds, found.traffic)
+    stated = int(words[words.index("--max-model-len") + 1])
+    assert stated >= most > stated - 256
     assert "adapters: --lora-modules NAME=PATH" in text
     assert f"binds: {best.binds}" in text
     assert best.sure is not None
@@ -517,7 +460,7 @@ def test_a_model_too_large_for_a_gpu_is_left_out_and_why_is_said() -> None:
         ({"engines": ["slora"]}, "--engines slora: its flags are not known"),
         ({"gpus": ["l40s"], "prices": {"l40s": -1.0}}, "--price l40s is -1"),
         ({"plans": 0}, "plans is 0"),
-        ({"gpus": ["l40s"], "prices": PRICES, "limits": {"nosuch": 1.0}, "jobs": 1}, "has no number nosuch"),
+        ({"gpus": ["l40s"], "tune": ONE_EACH, "limits": {"nosuch": 1.0}, "jobs": 1}, "has no number nosuch"),
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said: str) -> None:
@@ -527,29 +470,16 @@ def test_bad_input_is_refused_in_one_sentence(arguments: dict[str, object], said
 
 def test_an_slo_that_nothing_keeps_says_how_near_it_came() -> None:
     with pytest.raises(InputError, match=r"no machine keeps the SLO, .*the nearest is \d+ with \d"):
-        plan(
-            (*TRAFFIC, "slo.tpot_s=0.001"),
-            gpus=["l40s"],
-            degrees=[1],
-            prices=PRICES,
-            tune=ONE_EACH,
-            seeds=1,
-            jobs=1,
-        )
+        planned(*ALIKE, "workload.duration_s=10", "slo.tpot_s=0.001")
 
 
 def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_cost_all_others(
     tmp_path: Path,
 ) -> None:
     """With slots of rank 256 for all adapters no number of replicas keeps the pace: their kernels take too long."""
-    mixed = [
-        one
-        for one in TRAFFIC
-        if not one.startswith(("workload.ranks", "workload.rates_rps", "workload.adapters", "slo.tpot_s"))
-    ]
-    mixed += ["workload.adapters=32", "workload.ranks=[8,8,8,8,8,8,8,256]", "workload.rates_rps=[0.4]"]
-    mixed += ["slo.tpot_s=0.06"]
-    found = plan(mixed, gpus=["h100_80g"], degrees=[1], seeds=1, plans=1, longest=1, jobs=1)
+    mixed = (*TRAFFIC, "workload.adapters=32", "workload.ranks=[8,8,8,8,8,8,8,256]")
+    paced = ("workload.rates_rps=[0.4]", "slo.tpot_s=0.06")
+    found = planned(*mixed, *paced, gpu="h100_80g", tune=ONE_EACH | {SLOTS: [4, 32]})
     (best,) = found.plans
     apart = best.candidate.apart
     assert apart is not None

@@ -16,6 +16,7 @@ from simlora.calibrate.scaling import HOST_TIME, LORA, PROMPTS, parts_of, scaled
 from simlora.config.engine_flags import TODAY
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
+from simlora.validation import blame
 from simlora.validation.measured import Unsaid, read_measured
 from simlora.validation.replay import kv_tokens_in
 from simlora.validation.steps import decode_steps
@@ -72,7 +73,10 @@ def test_the_part_that_differs_is_blamed_by_its_factor(slow_host: dict[str, Any]
     )
 
 
-def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path: Path) -> None:
+def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blame, "HALVINGS", 0)  # how long each part takes is not looked at closely
     few = served(
         [*SERVER, *BUSY, "workload.rates_rps=[3]", "workload.duration_s=40", "replica.max_num_seqs=64"]
     )
@@ -254,12 +258,7 @@ def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
     ],
 )
 def test_another_model_than_the_server_s_is_refused(
-    model: str | None,
-    overrides: list[str],
-    serve: str | None,
-    said: str,
-    few: dict[str, Any],
-    tmp_path: Path,
+    model: str | None, overrides: list[str], serve: str | None, said: str, few: dict[str, Any], tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match=re.escape(said)):
         said_of(few | {"model_id": model}, tmp_path, ["gpu=h100_80g", *overrides], serve)
