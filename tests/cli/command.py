@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,26 @@ import pytest
 
 from simlora.cli import main
 
+Capture = pytest.CaptureFixture[str]
 SHORT = ("workload.duration_s=20", "report=false")
+COMMANDS = {
+    "simlora": "simlora.cli",
+    **{
+        f"simlora-{name}": f"simlora.cli.{name}"
+        for name in (
+            "sweep",
+            "capacity",
+            "plan",
+            "validate",
+            "report",
+            "serve",
+            "record",
+            "trace",
+            "calibrate",
+        )
+    },
+}
+"""The module of each command."""
 CALIBRATION = """
 gpu: a10g
 model: llama_7b
@@ -29,6 +49,38 @@ kernels:
 adapter_load: {latency_s: 1.0e-3, bytes_per_s: 1.0e+10}
 cpu_lora: {tokens_per_core: 16, per_token_s: 1.0e-5, sync_s: 1.0e-5}
 """
+
+
+def python(command: str) -> list[str]:
+    return [sys.executable, "-c", f"import sys; from {COMMANDS[command]} import main; sys.exit(main())"]
+
+
+def run(
+    folder: Path, command: str, *arguments: str, closed: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own, maybe with one of its three streams closed."""
+    return subprocess.run(
+        [*python(command), *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=None if closed is None else lambda: os.close(closed),
+    )
+
+
+EVERY_HELP = f"""
+import os, sys
+from importlib import import_module
+mains = [import_module(name).main for name in {[*COMMANDS.values()]}]
+for main in mains:
+    process = os.fork()
+    if not process:
+        sys.argv = ["command", "--help"]
+        sys.exit(main())
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=sys.stderr)
+"""
+"""A program that has every command print its help, each in a process of its own, and says how each ended."""
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,15 @@
-from pathlib import Path
-
 import pytest
 
 from tests.cli.command import Command
 
 
-@pytest.fixture
-def simlora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+@pytest.fixture(autouse=True)
+def at_home(tmp_path, monkeypatch):
+    """Run every test in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return Command(tmp_path, capsys)
+    return tmp_path
+
+
+@pytest.fixture
+def simlora(at_home, capsys):
+    return Command(at_home, capsys)

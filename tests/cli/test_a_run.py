@@ -6,51 +6,66 @@ import os
 from pathlib import Path
 
 import pandas as pd
-import pytest
 import yaml
 
-from tests.cli.command import SHORT, Command
+from tests.cli.command import SHORT
 
-DISTRIBUTIONS = (
-    "ttft_s",
-    "tpot_s",
-    "tbt_s",
-    "latency_s",
-    "latency_per_output_token_s",
-    "queue_s",
-    "queue_per_output_token_s",
-    "cold_start_s",
-    "kv_cold_start_s",
-)
+TIMES = "ttft_s tpot_s tbt_s latency_s latency_per_output_token_s queue_s queue_per_output_token_s"
+COLUMNS = """request_id adapter rank prompt_tokens output_tokens cached_tokens replica arrival_s admitted_s
+first_token_s finish_s status reason ttft_s tpot_s latency_s queue_s cold_start_s kv_cold_start_s blocked_s
+preemptions migrations"""
+FILES = ["config.yaml", "requests.parquet", "summary.json", "timeline.parquet"]
 
 
-def test_a_run_leaves_all_its_files(simlora: Command):
-    ended = simlora("workload.duration_s=20", "hydra.run.dir=out")
-    assert ended.status == 0
-    assert ended.err == ""
-    names = ["config.yaml", "report.html", "requests.parquet", "summary.json", "timeline.parquet"]
-    assert simlora.files() == ["out", *(f"out/{name}" for name in names)]
+def test_a_run_leaves_all_its_files_and_prints_a_table_and_the_place_of_the_report(simlora):
+    ended = simlora("workload.duration_s=20", "cluster.replicas=3", "seed=7", "hydra.run.dir=out")
+    assert (ended.status, ended.err) == (0, "")
+    assert simlora.files() == sorted(["out", "out/report.html", *(f"out/{name}" for name in FILES)])
+    assert "SLO attainment" in ended.out
+    assert ended.out.endswith("Report: out/report.html\n\n")
+    requests = pd.read_parquet("out/requests.parquet")
+    assert list(requests.columns) == COLUMNS.split()
+    assert requests["request_id"].tolist() == list(range(40))
+    assert set(requests["status"]) == {"finished"}
+    config = yaml.safe_load(Path("out/config.yaml").read_text())
+    assert config["seed"] == 7
+    assert config["scheduler"] == {"_target_": "simlora.policies.scheduling.fcfs.Fcfs"}
 
 
-def test_a_run_that_merges_leaves_what_it_decided_too(simlora: Command):
-    run = (
-        "calibration=null",
-        "system=dlora",
-        "workload=functions",
-        "workload.stride=32",
-        "workload.duration_s=30",
-        "report=false",
-    )
-    ended = simlora(*run, "hydra.run.dir=out")
+def test_the_summary_has_what_is_promised(simlora):
+    simlora(*SHORT, "hydra.run.dir=out", "cluster.replicas=3")
+    summary = simlora.summary("out")
+    assert {"submitted", "finished", "aborted", "rejected"} <= set(summary["requests"])
+    for name in (*TIMES.split(), "cold_start_s", "kv_cold_start_s"):
+        assert set(summary[name]) == {"mean", "p50", "p90", "p95", "p99"}
+    assert set(summary["slo"]) >= {"targets", "attainment", "goodput_rps"}
+    assert set(summary["adapters"]) >= {"loads", "load_bytes", "hit_rate"}
+    assert set(summary["kv"]) >= {"hit_rate", "hbm_share", "invalid_share", "preemptions"}
+    assert set(summary["simulation"]) >= {"wall_s", "events", "iterations", "requests_per_wall_s"}
+    assert {"makespan_s", "throughput_rps", "throughput_tps", "replicas", "seed", "versions"} <= set(summary)
+    assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025
+    assert (summary["migration"], summary["simulation"]["migration_wall_s"]) == (None, None)
+    assert summary["complete"] is True
+    typed = "workload.duration_s=20 report=false cluster.replicas=3"  # without the folder
+    assert summary["command"] == f"simlora calibration=cal.yaml {typed}"
+    assert [replica["replica"] for replica in summary["replicas"]] == [0, 1, 2]
+    assert sum(replica["finished"] for replica in summary["replicas"]) == summary["requests"]["finished"]
+
+
+def test_a_run_that_merges_leaves_what_it_decided_until_another_takes_its_place(simlora):
+    run = ("calibration=null", "system=dlora", "workload=functions", "workload.stride=32")
+    ended = simlora(*run, "workload.duration_s=30", "report=false", "hydra.run.dir=out")
     assert ended.status == 0, ended.err
-    names = ["config.yaml", "decisions.parquet", "requests.parquet", "summary.json", "timeline.parquet"]
-    assert simlora.files() == ["out", *(f"out/{name}" for name in names)]
+    assert simlora.files() == sorted(["out", *(f"out/{name}" for name in (*FILES, "decisions.parquet"))])
     assert "Merged  " in ended.out
-    assert simlora(*SHORT, "hydra.run.dir=out").status == 0
-    assert "out/decisions.parquet" not in simlora.files()
+    Path("out/requests.incomplete.parquet").write_text("of an interrupted run")
+    Path("out/notes.txt").write_text("the user's own")
+    assert simlora(*SHORT, "timeline=false", "hydra.run.dir=out", "seed=3").status == 0
+    assert sorted(os.listdir("out")) == ["config.yaml", "notes.txt", "requests.parquet", "summary.json"]
+    assert simlora.summary("out")["seed"] == 3
 
 
-def test_a_replica_of_its_own_for_a_high_rank(simlora: Command):
+def test_a_replica_of_its_own_for_a_high_rank(simlora):
     """As a user types it; the larger slots leave less to KV."""
     groups = "[{replicas: 1, replica: {max_lora_rank: 256, max_loras: 4}}]"
     run = ("calibration=null", "system=vllm", "cluster.replicas=3", f"cluster.replica_groups={groups}")
@@ -69,150 +84,34 @@ def test_a_replica_of_its_own_for_a_high_rank(simlora: Command):
     assert ((table["rank"] == 256) == (table["replica"] == 2)).all()
 
 
-def test_plans_that_could_not_be_solved_are_said_once(simlora: Command):
-    ended = simlora(
-        "calibration=null",
-        "system=dlora_released",
-        "cluster.replicas=4",
-        "workload=functions",
-        "workload.stride=1",
-        "workload.rate_rps=20",
-        "workload.duration_s=30",
-        "migration.most_nodes=0",
-        "report=false",
-        "hydra.run.dir=out",
-    )
+def test_plans_that_could_not_be_solved_are_said_once(simlora):
+    run = ("calibration=null", "system=dlora_released", "cluster.replicas=4", "migration.most_nodes=0")
+    load = ("workload=functions", "workload.stride=1", "workload.rate_rps=20", "workload.duration_s=15")
+    ended = simlora(*run, *load, "report=false", "hydra.run.dir=out")
     assert ended.status == 0, ended.err
     assert "migration plans could not be solved and left every request where it was" in ended.sentence
 
 
-def test_the_table_and_the_place_of_the_report_are_printed(simlora: Command):
-    ended = simlora("workload.duration_s=20", "hydra.run.dir=out")
-    assert "SLO attainment" in ended.out
-    assert ended.out.endswith("Report: out/report.html\n\n")
-
-
-def test_a_row_a_request_in_the_columns_that_are_promised(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out")
-    requests = pd.read_parquet("out/requests.parquet")
-    assert list(requests.columns) == [
-        *("request_id", "adapter", "rank", "prompt_tokens", "output_tokens", "cached_tokens", "replica"),
-        *("arrival_s", "admitted_s", "first_token_s", "finish_s", "status", "reason"),
-        *(
-            "ttft_s",
-            "tpot_s",
-            "latency_s",
-            "queue_s",
-            "cold_start_s",
-            "kv_cold_start_s",
-            "blocked_s",
-            "preemptions",
-            "migrations",
-        ),
-    ]
-    assert requests["request_id"].tolist() == list(range(40))
-    assert set(requests["status"]) == {"finished"}
-
-
-def test_the_summary_has_what_is_promised(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out")
-    summary = simlora.summary("out")
-    assert {"submitted", "finished", "aborted", "rejected"} <= set(summary["requests"])
-    for name in DISTRIBUTIONS:
-        assert set(summary[name]) == {"mean", "p50", "p90", "p95", "p99"}
-    assert set(summary["slo"]) >= {"targets", "attainment", "goodput_rps"}
-    assert set(summary["adapters"]) >= {"loads", "load_bytes", "hit_rate"}
-    assert set(summary["kv"]) >= {"hit_rate", "hbm_share", "invalid_share", "preemptions"}
-    assert set(summary["simulation"]) >= {"wall_s", "events", "iterations", "requests_per_wall_s"}
-    assert {"makespan_s", "throughput_rps", "throughput_tps", "replicas", "seed", "versions"} <= set(summary)
-    assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025
-    assert summary["migration"] is None
-    assert summary["simulation"]["migration_wall_s"] is None
-    assert summary["complete"] is True
-
-
-def test_the_summary_names_the_command_without_the_folder(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out", "cluster.replicas=2")
-    command = simlora.summary("out")["command"]
-    assert command == "simlora calibration=cal.yaml workload.duration_s=20 report=false cluster.replicas=2"
-
-
-def test_replicas_add_up_to_the_whole(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out", "cluster.replicas=3")
-    summary = simlora.summary("out")
-    assert [replica["replica"] for replica in summary["replicas"]] == [0, 1, 2]
-    assert sum(replica["finished"] for replica in summary["replicas"]) == summary["requests"]["finished"]
-
-
-def test_a_run_again_from_the_configuration_it_left(simlora: Command):
-    simlora(*SHORT, "hydra.run.dir=out", "seed=7")
-    config = yaml.safe_load(Path("out/config.yaml").read_text())
-    assert config["seed"] == 7
-    assert config["scheduler"] == {"_target_": "simlora.policies.scheduling.fcfs.Fcfs"}
-
-
-def test_without_a_folder_the_results_go_below_outputs(simlora: Command):
+def test_without_a_folder_the_results_go_below_outputs(simlora):
     assert simlora(*SHORT).status == 0
     assert [path for path in simlora.files() if path.startswith("outputs/") and path.endswith("summary.json")]
 
 
-def test_results_of_an_earlier_run_are_replaced_not_mixed(simlora: Command):
-    simlora("workload.duration_s=20", "hydra.run.dir=out")
-    Path("out/requests.incomplete.parquet").write_text("of an interrupted run")
-    Path("out/notes.txt").write_text("the user's own")
-    assert simlora(*SHORT, "timeline=false", "hydra.run.dir=out", "seed=3").status == 0
-    assert sorted(os.listdir("out")) == ["config.yaml", "notes.txt", "requests.parquet", "summary.json"]
-    assert simlora.summary("out")["seed"] == 3
-
-
-def test_the_command_line_wins_over_the_system(simlora: Command):
+def test_the_command_line_wins_over_the_system(simlora):
     simlora(*SHORT, "hydra.run.dir=out", "system=slora", "scheduler=lcfs", "replica.max_wait_tokens=5")
     config = yaml.safe_load(Path("out/config.yaml").read_text())
     assert config["scheduler"]["_target_"].endswith("Lcfs")
     assert config["replica"]["max_wait_tokens"] == 5
 
 
-def test_options_may_stand_anywhere(simlora: Command):
-    ended = simlora("-m", "seed=1,2", "hydra.sweep.dir=all", *SHORT)
-    assert ended.status == 0, ended.err
-
-
-@pytest.mark.parametrize("option", ["--version", "--help"])
-def test_asking_writes_nothing(simlora: Command, option: str):
-    ended = simlora(option)
-    assert ended.status == 0
-    assert ended.out.startswith("simlora")
-    assert simlora.files() == []
-
-
-def test_the_help_names_the_groups_and_every_pinned_key(simlora: Command):
-    out = simlora("--help").out
-    for group in (
-        "system",
-        "model",
-        "gpu",
-        "workload",
-        "scheduler",
-        "loader",
-        "eviction",
-        "kernel",
-        "router",
-    ):
-        assert f"\n{group}: " in out
-    for key in ("calibration", "cluster.replicas", "seed", "fast_forward", "hydra.run.dir"):
-        assert f" {key}=" in out
-    for key in ("kv_token_budget", "max_num_seqs", "max_num_batched_tokens", "max_wait_tokens", "reserve"):
-        assert f" replica.{key}=" in out
-
-
-def test_a_sweep_is_a_folder_a_simulation(simlora: Command):
-    ended = simlora("-m", *SHORT, "seed=1,2", "hydra.sweep.dir=all")
+def test_a_sweep_is_a_folder_a_simulation(simlora):
+    ended = simlora("-m", "seed=1,2", "hydra.sweep.dir=all", *SHORT)  # options may stand anywhere
     assert ended.status == 0, ended.err
     assert [simlora.summary(f"all/{number}")["seed"] for number in (0, 1)] == [1, 2]
     assert ended.out.count("SLO attainment") == 2
 
 
-def test_a_policy_of_the_users_own_module(simlora: Command):
+def test_a_policy_of_the_users_own_module(simlora):
     Path("shortest_prompts.py").write_text(
         "from simlora.policies.scheduling.fcfs import Fcfs\n"
         "class ShortestFirst(Fcfs):\n"
@@ -224,25 +123,37 @@ def test_a_policy_of_the_users_own_module(simlora: Command):
     assert simlora.summary("out")["run"]["policies"]["scheduler"] == "shortest_prompts.ShortestFirst"
 
 
-def test_notices_are_single_lines_on_stderr(simlora: Command):
-    Path("t.csv").write_text(
-        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n1,a,8,10,5\n0,a,8,99999,5\n"
-    )
+def test_notices_are_single_lines_on_stderr(simlora):
+    rows = "1,a,8,10,5\n0,a,8,99999,5\n"
+    Path("t.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}")
     ended = simlora("report=false", "workload=file", "workload.path=t.csv", "hydra.run.dir=out")
     assert ended.status == 0
     sorted_rows, rejected = ended.err.splitlines()
     assert sorted_rows.startswith("simlora: notice: t.csv, row 3: arrival_s goes back")
-    assert rejected.startswith(
-        "simlora: notice: 1 of 2 requests were rejected (t.csv), the first, with a prompt of 99999 tokens"
-    )
+    assert rejected.startswith("simlora: notice: 1 of 2 requests were rejected (t.csv), the first, with a")
     requests = pd.read_parquet("out/requests.parquet")
     assert requests["status"].tolist() == ["rejected", "finished"]
     assert requests["reason"][0].startswith("the prompt is longer than replica.max_num_batched_tokens")
 
 
-def test_a_calibration_for_another_gpu_is_used_with_a_notice(simlora: Command):
+def test_a_calibration_for_another_gpu_is_used_with_a_notice(simlora):
     ended = simlora(*SHORT, "gpu=a100_80g", "hydra.run.dir=out")
     assert ended.status == 0
-    assert ended.sentence == (
-        "simlora: notice: calibration cal.yaml is for gpu a10g instead of a100_80g; its times are used as they are."
-    )
+    assert ended.sentence.startswith("simlora: notice: calibration cal.yaml is for gpu a10g instead of a")
+
+
+def test_the_hash_seed_changes_nothing(simlora):
+    run = ("workload=synthetic", "cluster.replicas=3", "router=random", "eviction=lru", "seed=5")
+    for folder, hash_seed in (("one", "1"), ("two", "2")):
+        environment = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
+        ended = simlora.apart(
+            *run, "workload.duration_s=30", "report=false", f"hydra.run.dir={folder}", **environment
+        )
+        assert ended.status == 0, ended.err
+    for name in ("requests.parquet", "timeline.parquet", "config.yaml"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes(), name
+    one, two = (simlora.summary(folder) for folder in ("one", "two"))
+    for summary in (one, two):
+        del summary["simulation"]["wall_s"], summary["simulation"]["requests_per_wall_s"]
+    assert one == two
+    assert list(one) == list(two)

@@ -80,12 +80,10 @@ BROKEN = {
 
 
 @pytest.fixture(autouse=True)
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def one_trial(at_home, monkeypatch):
     """Try policies in one trial only, from a folder of the user's."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(at_home))
     monkeypatch.setattr(checking, "TRIALS", {BUSY: TRIALS[BUSY]})
-    return tmp_path
 
 
 def written(folder: Path, source: str, name: str) -> str:
@@ -94,7 +92,7 @@ def written(folder: Path, source: str, name: str) -> str:
     return f"{name}.Mine"
 
 
-def test_a_policy_that_keeps_its_promises(at_home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_that_keeps_its_promises(at_home, capsys):
     assert main([written(at_home, KEPT, "kept"), "first=1"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0] == "kept.Mine, a router"
@@ -103,7 +101,7 @@ def test_a_policy_that_keeps_its_promises(at_home: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize("said", BROKEN)
-def test_what_a_policy_breaks_is_named(at_home: Path, said: str) -> None:
+def test_what_a_policy_breaks_is_named(at_home, said):
     name = f"broken_{[*BROKEN].index(said)}"
     (tried,) = check(written(at_home, BROKEN[said], name))
     assert tried.status == "broken"
@@ -121,6 +119,6 @@ def test_what_a_policy_breaks_is_named(at_home: Path, said: str) -> None:
         ("simlora.policies.scheduling.credit.Credit", "could not be tried at all"),
     ],
 )
-def test_what_is_no_policy_is_refused(target: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_policy_is_refused(target, said, capsys):
     assert main([target, *(["alpha=-1"] if "Credit" in target else [])]) == 2
     assert said in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from omegaconf import OmegaConf
 from simlora.cli import sweep
 from simlora.config.composing import FOLDER, choices, compose
 from simlora.config.targets import POLICIES
-from tests.cli.command import SHORT, Command
+from tests.cli.command import SHORT
 from tests.config.setups import prepared
 
 
@@ -21,22 +22,24 @@ def crossed(*overrides: str) -> dict[str, Any]:
     return {str(key): value for key, value in tree.items()}
 
 
+@cache
 def alone(slot: str, policy: str) -> Any:
     """What the file of a policy says."""
     return OmegaConf.to_container(OmegaConf.load(FOLDER / slot / f"{policy}.yaml"), resolve=False)
 
 
 @pytest.mark.parametrize("system", choices("system"))
-def test_every_system_takes_every_policy_of_every_slot(system: str) -> None:
+def test_every_system_takes_every_policy_of_every_slot(system):
     config, own = compose([f"system={system}"])
-    policies = {slot: choices(slot) for slot in POLICIES}
-    says = any(
-        OmegaConf.to_container(config[slot], resolve=False) != alone(slot, own[slot]) for slot in POLICIES
-    )
+    says = [
+        slot
+        for slot in POLICIES
+        if OmegaConf.to_container(config[slot], resolve=False) != alone(slot, own[slot])
+    ]
     # Slots do not affect each other in this, so that one composition has a policy of each; nor has a system that says
-    # nothing of its policies anything to leave to others.
-    for place in range(max(map(len, policies.values())) if says else 1):
-        chosen = {slot: names[place % len(names)] for slot, names in policies.items()}
+    # nothing of the policy in a slot anything to leave to others.
+    for place in range(max((len(choices(slot)) for slot in says), default=1)):
+        chosen = {slot: choices(slot)[place % len(choices(slot))] for slot in POLICIES}
         tree = crossed(f"system={system}", *(f"{slot}={name}" for slot, name in chosen.items()))
         for slot, name in chosen.items():
             assert tree[slot].keys() == alone(slot, name).keys()
@@ -54,17 +57,17 @@ CROSSINGS = (
 
 
 @pytest.mark.parametrize("overrides", CROSSINGS, ids=" ".join)
-def test_a_crossing_is_ready_to_run(overrides: tuple[str, ...]) -> None:
+def test_a_crossing_is_ready_to_run(overrides):
     prepared(*overrides)
 
 
-def test_a_systems_own_policy_keeps_what_the_system_says_of_it() -> None:
+def test_a_systems_own_policy_keeps_what_the_system_says_of_it():
     assert crossed("system=simlora", "router=adapter_affinity")["router"]["slack"] == 32
     assert crossed("system=dlora_released", "migration=stay")["router"]["loads"] is False
     assert crossed("system=simlora", "router=rank_bands", "router.slack=7")["router"]["slack"] == 7
 
 
-def test_from_the_command_line(simlora: Command) -> None:
+def test_from_the_command_line(simlora):
     ended = simlora(*SHORT, "system=simlora", "router=most_idle", "calibration=null", "hydra.run.dir=out")
     assert ended.status == 0
     ended = simlora("--cfg", "job", "system=simlora", "router=most_idle")
@@ -73,7 +76,7 @@ def test_from_the_command_line(simlora: Command) -> None:
     assert ended.status == 0
 
 
-def test_systems_of_the_users_own(simlora: Command) -> None:
+def test_systems_of_the_users_own(simlora):
     Path("mine/system").mkdir(parents=True)
     system = "# @package _global_\ndefaults: [{base}, {{override /router: most_idle}}]\n{more}"
     Path("mine/system/over.yaml").write_text(system.format(base="simlora", more=""))
@@ -90,7 +93,7 @@ CHUNKED = "scheduler._target_=simlora.policies.scheduling.chunked_prefill.Chunke
 AFFINITY = "router._target_=simlora.policies.routing.adapter_affinity.AdapterAffinity"
 
 
-def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys() -> None:
+def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys():
     assert [*crossed("system=vllm", FCFS)["scheduler"]] == ["_target_"]
     assert crossed("system=vllm", FCFS, "+scheduler.limit=3")["scheduler"]["limit"] == 3
     assert [*crossed("system=simlora", "router._target_=mine.Mine")["router"]] == ["_target_"]
@@ -99,26 +102,24 @@ def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys() -> None:
     assert {*own} == {"_target_", "popularity"}
 
 
-def test_keys_that_the_command_line_gives_stay() -> None:
+def test_keys_that_the_command_line_gives_stay():
     given = crossed("system=vllm", FCFS, "scheduler.max_batched_tokens=5")["scheduler"]
     assert [*given] == ["_target_", "max_batched_tokens"]
     assert given["max_batched_tokens"] == 5
     assert [*crossed("system=simlora", "~scheduler.margin_s", FCFS)["scheduler"]] == ["_target_"]
 
 
-def test_the_class_that_stands_there_already_keeps_its_keys() -> None:
+def test_the_class_that_stands_there_already_keeps_its_keys():
     assert crossed("system=vllm", CHUNKED) == crossed("system=vllm")
     assert crossed("system=simlora", AFFINITY) == crossed("system=simlora")
 
 
-def test_the_class_is_made_however_it_is_written() -> None:
+def test_the_class_is_made_however_it_is_written():
     prepared("system=vllm", FCFS)
     prepared("system=vllm", f"++{FCFS}")
 
 
-def test_a_class_in_a_sweep_and_on_the_command_line(
-    simlora: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_class_in_a_sweep_and_on_the_command_line(simlora, capsys):
     axis = f"{FCFS},{CHUNKED.partition('=')[2]}"
     assert simlora("-m", *SHORT, "system=vllm", axis, "calibration=null", "hydra.sweep.dir=all").status == 0
     assert sweep.main([*SHORT, "system=vllm", axis, "--out=out", "--jobs=1"]) == 0
@@ -130,7 +131,7 @@ def test_a_class_in_a_sweep_and_on_the_command_line(
     )
 
 
-def test_a_class_that_a_users_own_system_names(simlora: Command) -> None:
+def test_a_class_that_a_users_own_system_names(simlora):
     Path("mine/system").mkdir(parents=True)
     system = "# @package _global_\ndefaults: [vllm]\nscheduler: {{_target_: {name}}}\n{more}"
     fcfs, chunked = FCFS.partition("=")[2], CHUNKED.partition("=")[2]

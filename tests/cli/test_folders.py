@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from simlora.cli import capacity, job, main, report, sweep, trace
-from simlora.sweeps import running
+from simlora.sweeps import comparing, running
+from simlora.workload import file
+from tests.cli.command import Capture
 from tests.report.make_sweep import make_run
 
 RUN = ("workload.duration_s=3", "report=false")
@@ -23,7 +25,7 @@ TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n1,b,8
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """A folder to be in, which may go away, with a home and a cache beside it."""
     folder = tmp_path / "here"
     folder.mkdir()
@@ -47,7 +49,7 @@ def going(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, folder: Path,
     monkeypatch.setattr(module, name, called)
 
 
-def sentence(capsys: pytest.CaptureFixture[str]) -> str:
+def sentence(capsys: Capture) -> str:
     err = capsys.readouterr().err
     assert err.startswith("simlora: error: ")
     assert err.count("\n") == 1
@@ -58,15 +60,13 @@ def sentence(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("gone", [".", "out"])
-def test_a_runs_folder_is_made_anew(here: Path, gone: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runs_folder_is_made_anew(here, gone, monkeypatch):
     going(monkeypatch, job, "run", here / gone)
     assert main([*RUN, "hydra.run.dir=out"]) == 0
     assert (here / "out" / "summary.json").exists()
 
 
-def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(here, monkeypatch, capsys):
     from simlora.api import running as runs
 
     monkeypatch.setattr(runs, "ROW_GROUP", 1)
@@ -77,93 +77,56 @@ def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(
 
 
 @pytest.mark.parametrize("gone", ["cache", "here/out", "here"])
-def test_a_sweep_keeps_its_runs(
-    tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.mark.parametrize(
+    ("command", "arguments", "left"), [(sweep, SWEEP, "sweep.parquet"), (capacity, CAPACITY, "capacity.json")]
+)
+def test_a_sweep_and_a_search_keep_their_runs(tmp_path, command, arguments, left, gone, monkeypatch, capsys):
     going(monkeypatch, running, "simulated", tmp_path / gone)
-    assert sweep.main([*SWEEP, "--out=out"]) == (2 if gone == "here" else 0)
+    assert command.main([*arguments, "--out=out"]) == (2 if gone == "here" else 0)
     if gone == "here":
         assert "cannot write results to out: No such file or directory" in sentence(capsys)
     else:
-        assert (tmp_path / "here/out/sweep.parquet").exists()
-    assert len(list((tmp_path / "cache").glob("*.json"))) == 1
+        assert (tmp_path / "here/out" / left).exists()
+    assert list((tmp_path / "cache").glob("*.json"))
 
 
-@pytest.mark.parametrize("gone", ["cache", "here/out", "here"])
-def test_a_search_keeps_its_runs(
-    tmp_path: Path, gone: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    going(monkeypatch, running, "simulated", tmp_path / gone)
-    assert capacity.main([*CAPACITY, "--out=out"]) == (2 if gone == "here" else 0)
-    if gone == "here":
-        assert "cannot write results to out: No such file or directory" in sentence(capsys)
-    else:
-        assert (tmp_path / "here/out/capacity.json").exists()
-
-
-def test_a_report_of_what_has_gone_is_a_sentence(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from simlora.sweeps import comparing
-
+@pytest.mark.parametrize(
+    ("function", "gone", "said"),
+    [
+        ("gather", "a", "a is not the folder of a run: it has no summary.json"),
+        ("compare", ".", "cannot write results to pages/a.html: No such file or directory"),
+    ],
+)
+def test_a_report_of_what_has_gone_or_into_it_is_a_sentence(here, function, gone, said, monkeypatch, capsys):
     make_run(here / "a")
-    going(monkeypatch, comparing, "gather", here / "a")
-    assert report.main(["a"]) == 2
-    assert "a is not the folder of a run: it has no summary.json" in sentence(capsys)
-    assert list(here.iterdir()) == []
-
-
-def test_the_page_of_a_report_needs_a_folder(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from simlora.sweeps import comparing
-
-    make_run(here / "a")
-    going(monkeypatch, comparing, "compare", here)
+    going(monkeypatch, comparing, function, here / gone)
     assert report.main(["a", "--out=pages/a.html"]) == 2
-    assert "cannot write results to pages/a.html: No such file or directory" in sentence(capsys)
+    assert said in sentence(capsys)
+    assert not here.exists() or list(here.iterdir()) == []
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
-def test_a_trace_that_has_gone_when_it_is_read(
-    tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from simlora.workload import file
-
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [(main, ("report=false", "hydra.run.dir=out")), (sweep.main, ("--jobs=1",))],
+    ids=["run", "sweep"],
+)
+def test_a_trace_that_has_gone_when_it_is_read(tmp_path, command, arguments, monkeypatch, capsys):
     folder = tmp_path / "traces"
     folder.mkdir()
     (folder / "t.csv").write_text(TRACE)
     going(monkeypatch, file, "read_table", folder, after=False)
-    own = ("workload=file", f"workload.path={folder}/t.csv")
-    done = (
-        main([*own, "report=false", "hydra.run.dir=out"])
-        if command == "run"
-        else sweep.main([*own, "--jobs=1"])
-    )
-    assert done == 2
+    assert command(["workload=file", f"workload.path={folder}/t.csv", *arguments]) == 2
     assert f"{folder}/t.csv" in sentence(capsys)
     assert not list(Path().rglob("*"))
 
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [
-        (main, [*RUN]),
-        (sweep.main, [*SWEEP]),
-        (capacity.main, [*CAPACITY]),
-        (report.main, ["a"]),
-        (trace.main, ["list"]),
-    ],
+    [(main, RUN), (sweep.main, SWEEP), (capacity.main, CAPACITY), (report.main, "a"), (trace.main, ["list"])],
 )
-def test_a_current_folder_that_has_gone_is_a_sentence(
-    here: Path,
-    command: Callable[[list[str]], int],
-    arguments: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_current_folder_that_has_gone_is_a_sentence(here, command, arguments, capsys):
     here.rmdir()
-    assert command(arguments) == 2
+    assert command([*arguments]) == 2
     assert "the current folder cannot be used: No such file or directory" in sentence(capsys)
 
 
@@ -177,26 +140,20 @@ def written(tmp_path: Path) -> list[str]:
     return sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
 
 
-def test_a_runs_folder_may_begin_at_home(tmp_path: Path) -> None:
-    assert main([*RUN, "hydra.run.dir='~/x'"]) == 0
-    assert "x/summary.json" in written(tmp_path)
-
-
-def test_so_may_one_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("folder", ["'~/x'", "${oc.env:OUT}"])
+def test_a_runs_folder_may_begin_at_home_also_where_a_variable_names_it(tmp_path, folder, monkeypatch):
     monkeypatch.setenv("OUT", "~/x")
-    assert main([*RUN, "hydra.run.dir=${oc.env:OUT}"]) == 0
+    assert main([*RUN, f"hydra.run.dir={folder}"]) == 0
     assert "x/summary.json" in written(tmp_path)
 
 
-def test_a_folder_within_a_runs_may_not(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_within_a_runs_may_not(capsys):
     assert main([*RUN, "hydra.output_subdir='~/x'"]) == 2
-    assert sentence(capsys).startswith(
-        "simlora: error: hydra.output_subdir is '~/x', must be the name of a folder"
-    )
+    assert "hydra.output_subdir is '~/x', must be the name of a folder" in sentence(capsys)
     assert os.listdir() == []
 
 
-def test_a_calibration_may_be_at_home(tmp_path: Path) -> None:
+def test_a_calibration_may_be_at_home(tmp_path):
     shipped = resources.files("simlora.latency") / "calibrations" / "a10g-llama_7b-tp1.yaml"
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "mine.yaml").write_text(shipped.read_text())
@@ -205,13 +162,13 @@ def test_a_calibration_may_be_at_home(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sub", [[], ["hydra.sweep.subdir='~/y/${hydra.job.num}'"]])
-def test_the_folder_of_several_may_begin_at_home(tmp_path: Path, sub: list[str]) -> None:
+def test_the_folder_of_several_may_begin_at_home(tmp_path, sub):
     assert main(["-m", *RUN, "seed=1,2", "hydra.sweep.dir='~/x'", *sub]) == 0
     folder = "y" if sub else "x"
     assert {f"{folder}/0/summary.json", f"{folder}/1/summary.json"} <= {*written(tmp_path)}
 
 
-def test_so_may_what_other_commands_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
     Path("t.csv").write_text(TRACE)
     monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/cache")
     (tmp_path / "home").mkdir()
@@ -228,7 +185,7 @@ def test_so_may_what_other_commands_write(tmp_path: Path, monkeypatch: pytest.Mo
     assert list((tmp_path / "home/cache").glob("*.json"))
 
 
-def test_a_home_that_nobody_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_of_no_user_is_refused(capsys):
     assert main([*RUN, "hydra.run.dir='~nouser/x'"]) == 2
     assert "'~nouser/x' cannot be used as a path" in sentence(capsys)
     assert sweep.main([*SWEEP, "--out=~nouser/x"]) == 2

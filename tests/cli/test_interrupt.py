@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.cli.command import Command
-from tests.cli.test_streams import COMMANDS
+from simlora.cli.guarded import INTERRUPTED, guarded
+from tests.cli.command import COMMANDS
 
 ENDLESS = "workload.duration_s=3e5"
 
@@ -38,25 +39,22 @@ from simlora.config.crossing import Loader
 compose = Loader._load_single_config
 Loader._load_single_config = lambda *given, **named: (stop(), compose(*given, **named))[1]
 """
-NOTHING, KEPT = (
-    "nothing was begun",
-    "the runs that were finished are kept, and the same command goes on from there",
-)
+NOTHING = "nothing was begun"
+KEPT = "the runs that were finished are kept, and the same command goes on from there"
 LINES = {
     "simlora": "this run leaves no results",
     "simlora-report": "no page was written",
     "simlora-serve": "nothing was served",
     "simlora-record": "nothing was recorded",
-}
-LINES |= {
-    "simlora-sweep": KEPT,
-    "simlora-capacity": KEPT,
-    "simlora-plan": KEPT,
-    "simlora-validate": KEPT,
     "simlora-trace": "nothing was written",
+    **dict.fromkeys(("simlora-sweep", "simlora-capacity", "simlora-plan", "simlora-validate"), KEPT),
 }
-WORDS = {"simlora-trace": ("info", "t.csv"), "simlora-report": ("a",), "simlora-validate": ("t.csv",)}
-WORDS |= {"simlora-record": ("new.csv", "--upstream=http://a")}
+WORDS = {
+    "simlora-trace": ("info", "t.csv"),
+    "simlora-report": ("a",),
+    "simlora-validate": ("t.csv",),
+    "simlora-record": ("new.csv", "--upstream=http://a"),
+}
 
 
 def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int, str]:
@@ -73,9 +71,11 @@ def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int
     return ended.returncode, ended.stderr
 
 
-@pytest.mark.parametrize("where", ["simlora.core.build", "simlora.cli.messages"])
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_may_be_stopped_while_it_is_imported(tmp_path: Path, command: str, where: str) -> None:
+@pytest.mark.parametrize(
+    ("command", "where"),
+    [("simlora", "simlora.core.build"), *((command, "simlora.cli.messages") for command in COMMANDS)],
+)
+def test_a_command_may_be_stopped_while_it_is_imported(tmp_path, command, where):
     assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {NOTHING}\n")
 
 
@@ -89,20 +89,15 @@ def test_a_command_may_be_stopped_while_it_is_imported(tmp_path: Path, command: 
         ("simlora-validate", "simlora.validation.measured"),
         ("simlora-report", "simlora.sweeps.comparing"),
         ("simlora-trace", "simlora.workload.catalogue"),
+        *((f"simlora{name}", "") for name in ("", "-sweep", "-capacity", "-plan", "-trace")),
     ],
 )
-def test_and_while_what_it_needs_is_imported(tmp_path: Path, command: str, where: str) -> None:
-    assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {LINES[command]}\n")
+def test_and_while_what_it_needs_is_imported_or_its_configuration_composed(tmp_path, command, where):
+    code = "" if where else COMPOSING
+    assert stopped(tmp_path, command, where, code) == (130, f"simlora: interrupted; {LINES[command]}\n")
 
 
-@pytest.mark.parametrize(
-    "command", ["simlora", "simlora-sweep", "simlora-capacity", "simlora-plan", "simlora-trace"]
-)
-def test_and_while_its_configuration_is_composed(tmp_path: Path, command: str) -> None:
-    assert stopped(tmp_path, command, "", COMPOSING) == (130, f"simlora: interrupted; {LINES[command]}\n")
-
-
-def test_a_program_that_imports_simlora_is_stopped_as_it_likes() -> None:
+def test_a_program_that_imports_simlora_is_stopped_as_it_likes():
     code = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nimport simlora\n"
     code += "assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -121,7 +116,7 @@ def interrupt_when(process: subprocess.Popen[str], folder: Path, number: int) ->
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_marked_as_incomplete(simlora: Command, number: int):
+def test_an_interrupted_run_is_marked_as_incomplete(simlora, number):
     process = simlora.start(ENDLESS, "hydra.run.dir=out")
     err = interrupt_when(process, simlora.folder / "out", number)
     assert process.returncode == 130, err
@@ -143,9 +138,43 @@ def test_an_interrupted_run_is_marked_as_incomplete(simlora: Command, number: in
     )
 
 
-def test_an_interrupt_ends_a_sweep(simlora: Command):
+def test_an_interrupt_ends_a_sweep(simlora):
     process = simlora.start("-m", ENDLESS, "report=false", "seed=1,2", "hydra.sweep.dir=all")
     interrupt_when(process, simlora.folder / "all" / "0", signal.SIGINT)
     assert process.returncode == 130
     assert sorted(os.listdir("all")) == ["0", "multirun.yaml"]
     assert "summary.json" not in os.listdir("all/0")
+
+
+# What fails meanwhile ------------------------------------------------------------------------
+
+
+def failing_after(interrupt: BaseException | None, error: Exception) -> Callable[[], int]:
+    """Return a command that fails in what it does in the end, as OmegaConf's `flag_override` did."""
+
+    def command() -> int:
+        try:
+            if interrupt is not None:
+                raise interrupt
+        finally:
+            raise error
+
+    return command
+
+
+def test_what_fails_while_an_interrupt_is_cleaned_up_is_the_interrupt(capsys):
+    error = AttributeError("'NoneType' object has no attribute '_invalidate_flags_cache'")
+    assert guarded(failing_after(KeyboardInterrupt(), error), "nothing was done") == INTERRUPTED
+    assert capsys.readouterr().err == "simlora: nothing was done\n"
+
+
+@pytest.mark.parametrize("error", [AttributeError("x"), AssertionError("KV pool: 3 blocks are nowhere")])
+def test_an_error_of_our_own_keeps_its_traceback(error):
+    with pytest.raises(type(error)):
+        guarded(failing_after(None, error), "nothing was done")
+
+
+def test_a_broken_invariant_says_so_also_after_an_interrupt():
+    broken = failing_after(KeyboardInterrupt(), AssertionError("3 blocks are nowhere"))
+    with pytest.raises(AssertionError, match="nowhere"):
+        guarded(broken, "nothing was done")

@@ -19,7 +19,7 @@ def told(simlora: Command, folder: str) -> dict[str, Any]:
     return summary
 
 
-def test_a_launchers_process_hands_a_mistake_back(simlora: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_launchers_process_hands_a_mistake_back(simlora, monkeypatch):
     monkeypatch.setattr("simlora.cli.job._launched", lambda: True)
     ended = simlora("-m", "hydra.sweep.dir=out", "workload.rate_rps=-1,1", *SHORT)
     assert ended.status == 2
@@ -27,9 +27,7 @@ def test_a_launchers_process_hands_a_mistake_back(simlora: Command, monkeypatch:
     assert simlora.summary("out/1")["complete"]  # the others go on
 
 
-def test_a_launchers_process_hands_a_crash_back_as_one(
-    simlora: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launchers_process_hands_a_crash_back_as_one(simlora, monkeypatch):
     def crash(config: object) -> None:
         raise ValueError("ours")
 
@@ -39,7 +37,7 @@ def test_a_launchers_process_hands_a_crash_back_as_one(
         simlora("-m", "hydra.sweep.dir=out", "seed=0,1", *SHORT)
 
 
-def test_runs_in_processes_of_their_own_are_the_same(simlora: Command) -> None:
+def test_runs_in_processes_of_their_own_are_the_same(simlora):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
     grid = ("scheduler=fcfs,lcfs", "workload.rate_rps=2", *SHORT)
     assert simlora("-m", "hydra.sweep.dir=here", *grid).status == 0
@@ -53,7 +51,7 @@ def test_runs_in_processes_of_their_own_are_the_same(simlora: Command) -> None:
         pd.testing.assert_frame_equal(*tables)
 
 
-def test_one_mistake_there_leaves_the_other_runs(simlora: Command) -> None:
+def test_one_mistake_there_leaves_the_other_runs(simlora):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
     ended = simlora.apart("-m", *LOCAL, "hydra.sweep.dir=out", "workload.rate_rps=-1,1", *SHORT)
     assert ended.status == 2

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_streams import COMMANDS, python
+from tests.cli.command import COMMANDS, EVERY_HELP, python
 
 C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,é,8,100,10\n1,b,8,100,10\n"
@@ -31,9 +32,7 @@ def run(folder: Path, command: str, *arguments: str, **locale: str) -> subproces
         ("simlora-trace", ("info", "é.csv")),
     ],
 )
-def test_an_argument_is_refused_with_the_way_out(
-    tmp_path: Path, command: str, arguments: tuple[str, ...]
-) -> None:
+def test_an_argument_is_refused_with_the_way_out(tmp_path, command, arguments):
     ended = run(tmp_path, command, *arguments, **C)
     assert ended.returncode == 2
     written = arguments[-1].replace("é", "\\xe9")
@@ -45,7 +44,7 @@ def test_an_argument_is_refused_with_the_way_out(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_so_is_the_current_folder(tmp_path: Path) -> None:
+def test_so_is_the_current_folder(tmp_path):
     folder = tmp_path / "é"
     folder.mkdir()
     ended = run(folder, "simlora", **C)
@@ -54,9 +53,7 @@ def test_so_is_the_current_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, C | {"PYTHONUTF8": "1"}])
-def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(
-    tmp_path: Path, locale: dict[str, str]
-) -> None:
+def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(tmp_path, locale):
     (tmp_path / "é.csv").write_text(TRACE, encoding="utf-8")
     (tmp_path / "é.py").write_text(POLICY, encoding="utf-8")
     own = ("workload=file", "workload.path='é.csv'", "scheduler._target_='é.Mé'", "hydra.run.dir='outé'")
@@ -68,7 +65,7 @@ def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(
     assert "there is no gpu 'é'; choose one of" in wrong.stderr.decode()
 
 
-def test_bytes_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+def test_bytes_that_are_no_utf_8_are_refused(tmp_path):
     ended = run(tmp_path, "simlora", "gpu=\udce9", LC_ALL="C.UTF-8")
     assert (ended.returncode, ended.stderr.decode()) == (
         2,
@@ -76,23 +73,28 @@ def test_bytes_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("errors", ["", "ascii:strict"])
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("simlora", ("workload=file", "workload.path=t.csv", "report=false")),
-        ("simlora", ("-m", "workload=file", "workload.path=t.csv", "seed=1,2")),
+        ("simlora", ("-m", "workload=file", "workload.path=t.csv", "seed=1,2", "report=false")),
         ("simlora-sweep", ("workload=file", "workload.path=t.csv", "--jobs=1")),
         ("simlora-trace", ("info", "t.csv")),
         ("simlora-calibrate", ("list",)),
-        *((command, ("--help",)) for command in COMMANDS),
     ],
 )
-@pytest.mark.parametrize("errors", ["", "ascii:strict"])
-def test_what_is_printed_can_be_printed_there(
-    tmp_path: Path, command: str, words: tuple[str, ...], errors: str
-) -> None:
+def test_what_is_printed_can_be_printed_there(tmp_path, command, words, errors):
     (tmp_path / "t.csv").write_text(TRACE, encoding="utf-8")
     ended = run(tmp_path, command, *words, **C | {"PYTHONIOENCODING": errors})
     assert ended.returncode == 0, ended.stderr
     assert b"Traceback" not in ended.stderr
+    assert ended.stdout.decode("ascii")
+
+
+@pytest.mark.parametrize("errors", ["", "ascii:strict"])
+def test_so_can_every_help(tmp_path, errors):
+    environment = os.environ | C | {"PYTHONIOENCODING": errors}
+    words = [sys.executable, "-c", EVERY_HELP]
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert ended.stderr == b"0\n" * len(COMMANDS)
     assert ended.stdout.decode("ascii")

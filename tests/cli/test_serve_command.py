@@ -12,24 +12,19 @@ from pathlib import Path
 
 import httpx
 import pandas as pd
-import pytest
-
-from tests.cli.test_streams import run
 
 RUN = ("gpu=a10g", "model=llama_7b", "workload.duration_s=3", "report=false")
 SERVE = [sys.executable, "-c", "import sys; from simlora.cli.serve import main; sys.exit(main())"]
 
 
-def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path: Path) -> None:
+def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     options = ["--port", "0", "--speed", "10", "--record", "seen.csv", "--results", "out"]
     process = subprocess.Popen(
         [*SERVE, *options, *RUN], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
-    assert lines[0].startswith(
-        "serving slora on 1 x a10g, model llama_7b and 200 adapters, at 10 simulated seconds"
-    )
+    assert lines[0].startswith("serving slora on 1 x a10g, model llama_7b and 200 adapters, at 10 simulated")
     found = re.search(r"listening on (http://127\.0\.0\.1:[0-9]+)", lines[1])
     assert found is not None, lines
     answer = httpx.post(
@@ -45,33 +40,7 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path: P
     assert summary["requests"]["finished"] == 1
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("--speed", "0"), "--speed is 0.0, must be greater than 0 simulated seconds a second"),
-        (("--port", "70000"), "--port is 70000, must be a whole number, at least 0 and at most 65,535"),
-        (("--record", "seen.parquet"), "--record seen.parquet has the suffix '.parquet', must be .csv"),
-        (("--record", "no/such/seen.csv"), "--record no/such/seen.csv cannot be written"),
-        (("--tokenizer", "none.json"), "--tokenizer none.json is no file, must be a tokenizer.json"),
-        (("--host", "no.such.host.invalid", "--port", "0"), "cannot listen on no.such.host.invalid port 0"),
-        (("until_s=5",), "until_s ends a run at a time, and a server runs until it is stopped"),
-        (("until_missed=0.5",), "until_missed counts the requests of a trace"),
-        (
-            ("--per-replica", "host.replicas=2", "cluster.replicas=2"),
-            "your router, which needs host.replicas=1",
-        ),
-        (("gpu=x",), "gpu"),
-    ],
-)
-def test_mistakes_are_one_sentence(tmp_path: Path, words: tuple[str, ...], message: str) -> None:
-    ended = run(tmp_path, "simlora-serve", *RUN, *words)
-    assert ended.returncode == 2
-    assert ended.stderr.startswith("simlora: error: ")
-    assert message in ended.stderr
-    assert ended.stderr.count("\n") == 1
-
-
-def test_without_a_web_server_it_says_what_to_install(tmp_path: Path) -> None:
+def test_without_a_web_server_it_says_what_to_install(tmp_path):
     (tmp_path / "uvicorn.py").write_text(
         "raise ModuleNotFoundError('No module named uvicorn', name='uvicorn')"
     )

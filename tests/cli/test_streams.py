@@ -10,109 +10,76 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from simlora import cli
+from simlora.cli import report, sweep, trace
+from tests.cli.command import COMMANDS, EVERY_HELP, python, run
+
 RUN = ("gpu=a10g", "workload.duration_s=3", "hydra.run.dir=out", "report=false")
-COMMANDS = {
-    "simlora": "simlora.cli",
-    "simlora-sweep": "simlora.cli.sweep",
-    "simlora-capacity": "simlora.cli.capacity",
-    "simlora-plan": "simlora.cli.plan",
-    "simlora-validate": "simlora.cli.validate",
-    "simlora-report": "simlora.cli.report",
-    "simlora-serve": "simlora.cli.serve",
-    "simlora-record": "simlora.cli.record",
-    "simlora-trace": "simlora.cli.trace",
-    "simlora-calibrate": "simlora.cli.calibrate",
-}
-
-
-def python(command: str) -> list[str]:
-    return [sys.executable, "-c", f"import sys; from {COMMANDS[command]} import main; sys.exit(main())"]
-
-
-def run(
-    folder: Path, command: str, *arguments: str, closed: int | None = None
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*python(command), *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=None if closed is None else lambda: os.close(closed),
-    )
+FULL = Path("/dev/full")
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_a_stream_that_is_closed_does_not_matter(tmp_path: Path, stream: int) -> None:
+def test_a_stream_that_is_closed_does_not_matter(tmp_path, stream):
     ended = run(tmp_path, "simlora", *RUN, closed=stream)
     assert ended.returncode == 0
     assert {"summary.json", "requests.parquet"} <= set(os.listdir(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("stream", [0, 1, 2])
-def test_nor_does_it_to_worker_processes(tmp_path: Path, stream: int) -> None:
+def test_nor_does_it_to_worker_processes(tmp_path, stream):
     sweep = ("gpu=a10g", "workload.duration_s=3", "speedup=1,2", "--jobs=2", "--out=out")
     ended = run(tmp_path, "simlora-sweep", *sweep, closed=stream)
     assert (ended.returncode, "Loky" in ended.stdout) == (0, False), ended.stdout + ended.stderr
     assert set(pd.read_parquet(tmp_path / "out" / "sweep.parquet")["status"]) == {"ran"}
 
 
-def test_a_mistake_is_one_also_where_nobody_reads(tmp_path: Path) -> None:
+def test_a_mistake_is_one_also_without_a_reader(tmp_path):
     assert run(tmp_path, "simlora", "gpu=x", closed=2).returncode == 2
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_whose_reader_has_gone_is_no_error(tmp_path: Path, command: str) -> None:
-    process = subprocess.Popen(
-        [*python(command), "--help"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    said = process.stderr.read().decode()
-    process.stderr.close()
-    assert (process.wait(), said) == (0, "")
+def readerless(folder: Path, words: list[str], **environment: str) -> tuple[int, str]:
+    """Return how a process ends, and what it says, whose standard output has lost its reader."""
+    with subprocess.Popen(
+        words, cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        return process.wait(), process.stderr.read().decode()
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_log_whose_reader_has_gone_is_no_error(tmp_path: Path, unbuffered: str) -> None:
-    process = subprocess.Popen(
-        [*python("simlora"), "--info", "all"],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    said = process.stderr.read().decode()
-    process.stderr.close()
-    assert (process.wait(), said) == (0, "")
+def test_output_whose_reader_has_gone_is_no_error(tmp_path):
+    helps = [sys.executable, "-c", EVERY_HELP]
+    assert readerless(tmp_path, helps) == (0, "0\n" * len(COMMANDS))
+    for unbuffered in ("", "1"):
+        log = [*python("simlora"), "--info", "all"]
+        assert readerless(tmp_path, log, PYTHONUNBUFFERED=unbuffered) == (0, "")
 
 
-FULL = Path("/dev/full")
+NO_ROOM = (
+    "simlora: error: cannot print on standard output: No space left on device; must be a file, pipe or terminal with "
+    "room"
+)
+ALL = [sys.executable, "-c", EVERY_HELP]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("command", "arguments"),
+    ("words", "said"),
     [
-        *((command, ("--help",)) for command in COMMANDS),
-        ("simlora", ("--version",)),
-        ("simlora", ("--info", "all")),
-        ("simlora-sweep", ("--version",)),
-        ("simlora-trace", ("list",)),
-        ("simlora", RUN),
+        (ALL, f"{NO_ROOM}\n2\n" * len(COMMANDS)),
+        ([*python("simlora"), "--version"], f"{NO_ROOM}\n"),
+        ([*python("simlora"), "--info", "all"], f"{NO_ROOM}\n"),
+        ([*python("simlora-trace"), "list"], f"{NO_ROOM}\n"),
+        ([*python("simlora"), *RUN], f"{NO_ROOM}; the results are in out\n"),
     ],
+    ids=["every help", "version", "a log", "a list", "a run"],
 )
-def test_a_stdout_that_is_full_is_named(
-    tmp_path: Path, command: str, arguments: tuple[str, ...], unbuffered: str
-) -> None:
+def test_a_stdout_that_is_full_is_named(tmp_path, words, said, unbuffered):
     with FULL.open("wb") as full:
         ended = subprocess.run(
-            [*python(command), *arguments],
+            words,
             cwd=tmp_path,
             env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
             stdout=full,
@@ -120,30 +87,23 @@ def test_a_stdout_that_is_full_is_named(
             text=True,
             check=False,
         )
-    assert (ended.returncode, ended.stderr) == (
-        2,
-        "simlora: error: cannot print on standard output: No space left on device; must be a file, pipe or terminal "
-        f"with room{'; the results are in out' if arguments == RUN else ''}\n",
-    )
+    assert (ended.returncode, ended.stderr) == (0 if words == ALL else 2, said)
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments"),
+    ("main", "arguments"),
     [
-        ("simlora", ("workload=file", "workload.path={}")),
-        ("simlora", ("calibration={}",)),
-        ("simlora-report", ("{}",)),
-        ("simlora-trace", ("info", "{}")),
-        ("simlora-sweep", ("system=slora", "--out={}")),
+        (cli.main, ("workload=file", "workload.path='{}'")),
+        (cli.main, ("calibration='{}'",)),
+        (report.main, ("{}",)),
+        (trace.main, ("info", "{}")),
+        (sweep.main, ("system=slora", "--out={}")),
     ],
+    ids=["a trace", "a calibration", "a run", "another trace", "results"],
 )
 @pytest.mark.parametrize("path", ["x" * 5000, "~nouser/x"])
-def test_a_path_that_cannot_be_is_named_in_a_sentence(
-    tmp_path: Path, command: str, arguments: tuple[str, ...], path: str
-) -> None:
-    written = f"'{path}'" if command == "simlora" else path
-    ended = run(tmp_path, command, *(argument.format(written) for argument in arguments))
-    assert ended.returncode == 2, ended.stderr[-300:]
-    assert "Traceback" not in ended.stderr
-    assert ended.stderr.startswith("simlora: error: ")
-    assert ended.stderr.count("\n") == 1
+def test_a_path_that_cannot_be_is_named_in_a_sentence(simlora, main, arguments, path, capsys):
+    assert main([argument.format(path) for argument in arguments]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("simlora: error: ")
+    assert said.count("\n") == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -13,14 +12,7 @@ from simlora.cli.validate import main
 SERVE = "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora --max-loras 8 --max-lora-rank 64 --max-cpu-loras 99"
 
 
-@pytest.fixture(autouse=True)
-def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def test_a_result_and_the_command_of_its_server_are_enough(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_result_and_the_command_of_its_server_are_enough(tmp_path, capsys):
     written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
     log = tmp_path / "vllm.log"
     log.write_text("GPU KV cache size: 300,000 tokens\n")
@@ -49,9 +41,7 @@ def test_a_result_and_the_command_of_its_server_are_enough(
         (["result.json", "gpu=h100_81g"], "h100_81g"),
     ],
 )
-def test_bad_input_ends_with_one_sentence_and_status_2(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_input_ends_with_one_sentence_and_status_2(arguments, said, tmp_path, capsys):
     written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
     (tmp_path / "sums.json").write_text(json.dumps({"request_throughput": 3.0, "total_input_tokens": 9}))
     assert main(arguments) == 2

@@ -31,25 +31,20 @@ def labels(spec):
     return [layer["mark"].get("text") for layer in spec["layer"] if layer["mark"]["type"] == "text"]
 
 
-def test_the_target_is_marked_with_its_attainment():
-    spec = charts.attainment("ttft_s", np.array([0.0, 2.0, 6.0, 12.0]), np.array([0.0, 0.5, 0.9, 1.0]), 6.0)
+def test_the_target_is_marked_with_its_attainment_and_no_target_is_not():
+    times_s, shares = np.array([0.0, 2.0, 6.0, 12.0]), np.array([0.0, 0.5, 0.9, 1.0])
+    spec = charts.attainment("ttft_s", times_s, shares, 6.0)
     assert title(spec) == "TTFT target (s)"
     assert points(spec) == [(0, 0), (2, 0.5), (6, 0.9), (12, 1)]
     assert labels(spec) == ["90 % at 6 s"]
+    assert labels(charts.attainment("ttft_s", times_s, shares, None)) == []
 
 
-def test_without_a_target_nothing_is_marked():
-    assert labels(charts.attainment("ttft_s", np.array([0.0, 2.0]), np.array([0.0, 1.0]), None)) == []
-
-
-def test_short_times_are_drawn_in_milliseconds():
+def test_short_times_are_drawn_in_milliseconds_and_numbers_with_the_digits_of_a_screen():
     spec = charts.attainment("tpot_s", np.array([0.0, 0.1]), np.array([0.0, 1.0]), 0.1)
     assert title(spec) == "TPOT target (ms)"
     assert points(spec)[-1] == (100, 1)
     assert title(charts.latency_cdf(np.array([0.01, 0.02]))) == "ms"
-
-
-def test_numbers_have_the_digits_of_a_screen():
     assert points(charts.latency_cdf(np.array([1.23456789])))[0] == (1.2346, 1)
 
 
@@ -75,13 +70,9 @@ def test_the_pool_is_adapters_and_kv_one_above_the_other():
 
 def test_of_a_cache_history_kv_lies_above_the_rest_and_what_has_no_adapter_at_the_top():
     spec = time_charts.hbm(TIMES_S, cache=True)
-    below = [
-        "datum.adapter_tokens",
-        "datum.adapter_tokens + datum.running",
-        "datum.adapter_tokens + datum.running + datum.history",
-    ]
     tops = ["datum.adapter_tokens", "datum.running", "datum.history", "datum.invalid_kv_tokens"]
-    assert bands(spec) == list(zip(["0", *below], tops, strict=True))
+    below = [" + ".join(tops[:count]) or "0" for count in range(4)]
+    assert bands(spec) == list(zip(below, tops, strict=True))
     tips = [tip["field"] for tip in spec["layer"][-1]["encoding"]["tooltip"]]
     assert {"invalid_kv_tokens", "host_kv_tokens"} < set(tips)
 
@@ -94,10 +85,8 @@ def merged(*rows):
 def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
     spans = {"0": merged((0.0, 300.0, "a"), (600.0, 900.0, "b")), "7": merged()}
     spec = merging_charts.modes(spans, 900.0, {"a": "#111111"})
-    assert [(row["replica"], row["from"], row["to"], row["adapter"]) for row in spec["data"]["values"]] == [
-        ("0", 0, 5, "a"),
-        ("0", 10, 15, "b"),
-    ]
+    drawn = [(row["replica"], row["from"], row["to"], row["adapter"]) for row in spec["data"]["values"]]
+    assert drawn == [("0", 0, 5, "a"), ("0", 10, 15, "b")]
     lanes = spec["layer"][0]
     assert [(row["replica"], row["to"]) for row in lanes["data"]["values"]] == [("0", 15), ("7", 15)]
     assert lanes["encoding"]["x"]["title"] == "simulated time (min)"
@@ -106,23 +95,20 @@ def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
 def test_an_adapter_has_one_colour_in_all_charts_whatever_its_name():
     colours = {"other": "#111111", "1": "#222222"}
     modes = merging_charts.modes({"0": merged((0.0, 1.0, "1"), (1.0, 2.0, "c"))}, 2.0, colours)
-    scales = [modes["layer"][1]["encoding"]["color"]["scale"], *_scales(merging_charts.credits(2.0, colours))]
-    found = {
-        name: merging_charts.credit_columns(name, np.zeros(1), colours)["colour"]
-        for name in ("other", "1", "c")
-    }
+    layers = [modes["layer"][1], *merging_charts.credits(2.0, colours)["layer"]]
+    scales = [layer["encoding"]["color"]["scale"] for layer in layers]
+    columns = merging_charts.credit_columns
+    found = {name: columns(name, np.zeros(1), colours)["colour"] for name in ("other", "1", "c")}
     assert [row["colour"] for row in modes["data"]["values"]] == [found["1"], found["c"]]
     for scale in scales:
         by_group = dict(zip(scale["domain"], scale["range"], strict=True))
         assert [by_group[group] for group in found.values()] == ["#111111", "#222222", OTHER]
 
 
-def _scales(spec):
-    return [layer["encoding"]["color"]["scale"] for layer in spec["layer"]]
-
-
-def test_credits_of_the_base_model_have_a_name_and_what_nobody_knows_no_number():
+def test_the_base_model_has_a_name_and_what_is_not_known_no_number():
     assert merging_charts.credit_columns("", np.array([1.0]), {})["adapter"] == "base model"
+    spec = charts.popularity(by_adapter(table(finished(adapter=""), finished(adapter=""), finished())))
+    assert points(spec) == [(1, 2, "base model"), (2, 1, "a")]
     assert vega.known(np.array([np.nan, 0.123456])) == [None, 0.12346]
 
 
@@ -140,11 +126,6 @@ def test_popularity_is_drawn_by_how_many_and_how_skewed_they_are(adapters, most,
     spec = popularity(adapters, most)
     assert spec["mark"]["type"] == mark
     assert {spec["encoding"][axis].get("scale", {}).get("type") for axis in "xy"} == {scale}
-
-
-def test_the_base_model_has_a_name():
-    spec = charts.popularity(by_adapter(table(finished(adapter=""), finished(adapter=""), finished())))
-    assert points(spec) == [(1, 2, "base model"), (2, 1, "a")]
 
 
 @pytest.mark.parametrize(

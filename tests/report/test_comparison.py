@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
+from simlora.report import comparison_table
 from simlora.report.comparison import MOST_LINES, render
 from simlora.report.lines import with_cost
 from simlora.sweeps.comparing import compare
@@ -43,16 +44,13 @@ def test_a_sweep_is_curves_over_rate_with_a_line_a_system(sweep):
     found = compare([sweep])
     assert (found.x, found.by, found.lines) == ("workload.rate_rps", ("system",), ("slora", "vllm"))
     assert (found.runs, found.notices) == (12, ())
+    table = compare([sweep / "sweep.parquet"])
+    assert all(found.means[figure].equals(table.means[figure]) for figure in found.means), "it is its table"
     at = cells(found)["slora", 2.0]
     values = 0.6 + np.array(NOISE)
     assert at["estimate"] == pytest.approx(values.mean())
     assert (at["low"], at["high"]) == pytest.approx(interval(values))
     assert at["runs"] == 3
-
-
-def test_a_sweep_is_its_table_too(sweep):
-    one, two = compare([sweep]), compare([sweep / "sweep.parquet"])
-    assert all(one.means[figure].equals(two.means[figure]) for figure in one.means)
 
 
 def test_what_curves_are_drawn_over_can_be_chosen(tmp_path):
@@ -61,13 +59,9 @@ def test_what_curves_are_drawn_over_can_be_chosen(tmp_path):
     table.insert(3, "cluster.replicas", 4)
     twice = table.assign(**{"cluster.replicas": 8, "key": table["key"] + "b"})
     pd.concat([table, twice]).to_parquet(sweep / "sweep.parquet", index=False)
-    assert compare([sweep]).by == ("system", "cluster.replicas")
-    assert compare([sweep]).lines == (
-        "slora, replicas=4",
-        "vllm, replicas=4",
-        "slora, replicas=8",
-        "vllm, replicas=8",
-    )
+    found = compare([sweep])
+    assert found.by == ("system", "cluster.replicas")
+    assert found.lines == tuple(f"{name}, replicas={n}" for n in (4, 8) for name in ("slora", "vllm"))
     found = compare([sweep], x="cluster.replicas", by=["system"])
     assert (found.x, found.lines) == ("cluster.replicas", ("slora", "vllm"))
     assert found.notices == ("Runs that differ in workload.rate_rps are averaged, too.",)
@@ -91,13 +85,11 @@ def test_no_more_keys_than_tell_configurations_apart():
 
 
 def test_runs_that_differ_in_their_seed_are_averaged(tmp_path):
-    folders = [
-        make_run(
-            tmp_path / f"{name}{seed}", seed, scheduler={"_target_": f"simlora.{name}"}, perfetto=bool(seed)
-        )
-        for name in ("Fcfs", "MostIdle")
-        for seed in range(2)
-    ]
+    def run(name, seed):
+        policy = {"_target_": f"simlora.{name}"}
+        return make_run(tmp_path / f"{name}{seed}", seed, scheduler=policy, perfetto=bool(seed))
+
+    folders = [run(name, seed) for name in ("Fcfs", "MostIdle") for seed in range(2)]
     found = compare(folders)
     assert (found.x, found.by, found.lines) == (None, ("scheduler",), ("fcfs", "most_idle"))
     assert set(found.means["slo.attainment"]["runs"]) == {2}
@@ -150,9 +142,7 @@ def test_a_comparison_says_where_more_differs_than_its_lines_say(tmp_path):
         make_run(tmp_path / name, system=name, gpu_name=gpu, slo={"ttft_s": target}, speedup=1)
         for name, gpu, target in (("slora", "a10g", 2), ("vllm", "h100_80g", 6))
     ]
-    with pytest.raises(
-        InputError, match=r"differ in gpu: a10g \(.*slora\), h100_80g \(.*vllm\); .* --across gpu$"
-    ):
+    with pytest.raises(InputError, match=r"differ in gpu: a10g \(.*slora\), .* --across gpu$"):
         compare(folders)
     found = compare(folders, across="gpu")
     assert found.lines == ("slora", "vllm")
@@ -207,7 +197,7 @@ def test_seeds_that_change_nothing_are_one_run(tmp_path):
     assert notice.startswith("8 runs did the very same as the first seed of their configuration")
 
 
-# Who is better --------------------------------------------------------------------------
+# Which is better ------------------------------------------------------------------------
 
 
 def test_a_winner_is_better_seed_by_seed_even_where_intervals_overlap(sweep):
@@ -232,7 +222,7 @@ def test_past_saturation_there_is_no_best_time(tmp_path):
     assert {times[line, 2.0]["mark"] for line in ("slora", "vllm")} == {""}
 
 
-def test_whom_chance_may_have_made_better_ties(tmp_path):
+def test_a_line_that_chance_may_have_made_better_ties(tmp_path):
     def noisy(system: str, rate: float, seed: int) -> float:
         return {"slora": 0.3, "vllm": 0.8, "dlora": 0.82}[system] + NOISE[seed] * (
             1 - 2 * (system == "dlora")
@@ -264,29 +254,21 @@ def test_better_is_beyond_chance(one, other, expected):
     assert better("ttft_s.mean", pd.Series(one, dtype=float), pd.Series(other, dtype=float)) is expected
 
 
+MORE = ["slo.attainment", "slo.goodput_rps", "throughput_tps", "kv.hit_rate"]
+LESS = ["ttft_s.p99", "makespan_s", "cost.usd_per_million_tokens", "kv.preemptions"]
+
+
 @pytest.mark.parametrize(
-    ("figure", "expected"),
-    [
-        ("slo.attainment", 1),
-        ("slo.goodput_rps", 1),
-        ("throughput_tps", 1),
-        ("kv.hit_rate", 1),
-        ("ttft_s.p99", -1),
-        ("makespan_s", -1),
-        ("cost.usd_per_million_tokens", -1),
-        ("kv.preemptions", -1),
-        ("adapters.count", 0),
-        ("kv.hbm_share", 0),
-    ],
+    ("figures", "expected"), [(MORE, 1), (LESS, -1), (["adapters.count", "kv.hbm_share"], 0)]
 )
-def test_the_name_of_a_figure_says_what_is_better(figure, expected):
-    assert direction(figure) == expected
+def test_the_name_of_a_figure_says_what_is_better(figures, expected):
+    assert {direction(figure) for figure in figures} == {expected}
 
 
 # Cost -----------------------------------------------------------------------------------
 
 
-def test_nobody_on_the_front_is_beaten():
+def test_no_run_on_the_front_is_beaten():
     rng = np.random.default_rng(0)
     cost, share = rng.integers(1, 9, 60).astype(float), rng.integers(0, 9, 60) / 8
     both = with_cost(pd.DataFrame({"estimate": cost}), pd.DataFrame({"estimate": share}))
@@ -298,9 +280,8 @@ def test_nobody_on_the_front_is_beaten():
 
 
 def test_costs_are_rent_where_it_is_known_else_gpu_seconds(tmp_path, sweep):
-    priced = make_sweep(
-        tmp_path / "priced", steady, **{"cost.usd_per_million_tokens": 3.0, "cost.gpu_hours": 0.5}
-    )
+    rent = {"cost.usd_per_million_tokens": 3.0, "cost.gpu_hours": 0.5}
+    priced = make_sweep(tmp_path / "priced", steady, **rent)
     assert compare([priced]).cost == "cost.usd_per_million_tokens"
     hours = make_sweep(tmp_path / "hours", steady, **{"cost.gpu_hours": 0.5})
     found = compare([hours])
@@ -344,8 +325,7 @@ def test_runs_that_were_lost_are_shown_with_their_reason(tmp_path):
 
 
 def test_names_from_a_table_stay_text(tmp_path):
-    sweep = make_sweep(tmp_path, lambda *_: 0.5, systems=ATTACKS)
-    page = Page(render(compare([sweep], command=ATTACKS[1])))
+    page = Page(render(compare([make_sweep(tmp_path, lambda *_: 0.5, systems=ATTACKS)], command=ATTACKS[1])))
     tame = Page(render(compare([make_sweep(tmp_path / "tame", steady)])))
     assert len(page.scripts) == len(tame.scripts)
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in tame.elements} | {"small"}
@@ -353,15 +333,16 @@ def test_names_from_a_table_stay_text(tmp_path):
     assert all(attack in page.text for attack in ATTACKS)
 
 
-def test_of_many_lines_the_first_are_drawn_and_the_rest_is_told(tmp_path):
-    names = tuple(f"system{i:03d}" for i in range(60))
-    sweep = make_sweep(tmp_path, lambda *_: 0.9, systems=names, rates=tuple(range(1, 11)), seeds=2)
+def test_of_many_lines_the_first_are_drawn_and_the_rest_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_table, "MOST_ROWS", 20)
+    names = tuple(f"system{i:03d}" for i in range(14))
+    sweep = make_sweep(tmp_path, lambda *_: 0.9, systems=names, rates=(1.0, 2.0), seeds=1)
     text = render(compare([sweep]))
     page = Page(text)
     drawn = {row["name"] for row in page.data["charts"]["attainment"]["data"]["values"]}
     assert drawn == set(names[:MOST_LINES])
     assert f"show the first {MOST_LINES}" in page.text
-    assert "The first 400 of 600 rows" in page.text
+    assert "The first 20 of 28 rows" in page.text
     assert len(text) - len(page.scripts[1]) < 600_000
 
 
@@ -373,24 +354,17 @@ def test_an_interval_that_goes_past_all_or_nothing_is_drawn_up_to_there(tmp_path
 
 def test_beside_the_99th_percentile_a_median_is_filled_even_past_saturation(sweep):
     specs = Page(render(compare([sweep]))).data["charts"]
-    hollow = [
-        layer["encoding"]["fill"]["condition"]["test"]
-        for layer in specs["over-ttft_s"]["layer"]
-        if layer["mark"]["type"] == "point"
-    ]
-    assert hollow == ["false", "true"]
-    (one,) = [layer for layer in specs["attainment"]["layer"] if layer["mark"]["type"] == "point"]
-    assert one["encoding"]["fill"]["condition"]["test"] == "datum.load == 'past'"
+    for chart, hollow in (("over-ttft_s", ["false", "true"]), ("attainment", ["datum.load == 'past'"])):
+        marks = [layer["encoding"] for layer in specs[chart]["layer"] if layer["mark"]["type"] == "point"]
+        assert [mark["fill"]["condition"]["test"] for mark in marks] == hollow
 
 
 @pytest.mark.parametrize(("lines", "wide", "narrow"), [(3, True, True), (8, True, False)])
 def test_names_are_written_below_where_there_is_room(tmp_path, lines, wide, narrow):
     sweep = make_sweep(tmp_path, steady, tuple(f"s{i}" for i in range(lines)), (1.0,))
     specs = Page(render(compare([sweep]))).data["charts"]
-    shown = [
-        specs[name]["layer"][-1]["encoding"]["x"]["axis"]["labels"] for name in ("attainment", "over-ttft_s")
-    ]
-    assert shown == [wide, narrow]
+    axes = [specs[name]["layer"][-1]["encoding"]["x"]["axis"] for name in ("attainment", "over-ttft_s")]
+    assert [axis["labels"] for axis in axes] == [wide, narrow]
 
 
 # Mistakes -------------------------------------------------------------------------------
@@ -402,10 +376,7 @@ def test_names_are_written_below_where_there_is_room(tmp_path, lines, wide, narr
         ({"x": "system"}, "--x system is not a number"),
         ({"x": "workload.rate"}, "'workload.rate' is no key of these runs; did you mean workload.rate_rps"),
         ({"by": ["sistem"]}, "'sistem' is no key of these runs; did you mean system"),
-        (
-            {"figures": ["slo.attainmnt"]},
-            "'slo.attainmnt' is no figure of these runs; did you mean slo.attainment",
-        ),
+        ({"figures": ["slo.attainmnt"]}, "is no figure of these runs; did you mean slo.attainment"),
         ({"figures": ["system"]}, "'system' is no figure"),
     ],
 )

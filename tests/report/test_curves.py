@@ -14,20 +14,13 @@ from simlora.report.results import TIMELINE_COLUMNS
 from tests.metrics.frames import finished, lost, table
 
 
-def test_a_cdf_by_hand():
+def test_a_cdf_by_hand_and_of_nothing_which_stops_before_the_tail():
     at, shares = cdf(np.array([3.0, 1.0, np.nan, 2.0, 2.0]), upto=1.0)
     assert at.tolist() == [1.0, 2.0, 2.0, 3.0]
     assert shares.tolist() == [0.25, 0.75, 0.75, 1.0]
-
-
-def test_a_cdf_of_nothing_is_empty():
     assert [len(part) for part in cdf(np.array([np.nan]))] == [0, 0]
-
-
-def test_a_cdf_stops_before_the_tail():
     at, shares = cdf(np.arange(1000.0))
-    assert at[-1] == 994.0
-    assert shares[-1] == 0.995
+    assert (at[-1], shares[-1]) == (994.0, 0.995)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=300), st.integers(2, 50))
@@ -49,27 +42,25 @@ def samples(*rows):
     return frame[TIMELINE_COLUMNS]
 
 
-def test_levels_hold_until_the_next_sample():
-    times_s, levels = timelines(samples((0, 0.0, 4), (0, 1.0, 8), (0, 4.0, 0)), points=2)
+@pytest.mark.parametrize(
+    "rows, running",
+    [
+        pytest.param([(0, 0.0, 4), (0, 1.0, 8), (0, 4.0, 0)], [6.0, 8.0], id="until the next sample"),
+        pytest.param([(0, 2.0, 4), (0, 4.0, 4)], [0.0, 4.0], id="nothing before the first"),
+        pytest.param([(0, 0.0, 4), (1, 0.0, 1), (1, 4.0, 1)], [4.0, 4.0], id="for good after the last"),
+        pytest.param(
+            [(0, 0.0, 1), (0, 2.0, 50), (0, 2.0, 3), (0, 4.0, 3)], [1.0, 3.0], id="the last of an instant"
+        ),
+    ],
+)
+def test_levels_hold(rows, running):
+    times_s, levels = timelines(samples(*rows), points=2)
     assert times_s.tolist() == [0.0, 2.0]
-    assert levels["0"]["running"].tolist() == [6.0, 8.0]  # 4 and 8 for a second each, then 8
-    assert levels["0"]["kv_tokens"].tolist() == [600.0, 800.0]
-
-
-def test_nothing_runs_before_the_first_sample_but_the_memory_is_there():
-    _, levels = timelines(samples((0, 2.0, 4), (0, 4.0, 4)), points=2)
-    assert levels["0"]["running"].tolist() == [0.0, 4.0]
-    assert levels["0"]["capacity_tokens"].tolist() == [1_000.0, 1_000.0]
-
-
-def test_a_replica_that_stops_talking_keeps_its_level():
-    _, levels = timelines(samples((0, 0.0, 4), (1, 0.0, 1), (1, 4.0, 1)), points=2)
-    assert levels["0"]["running"].tolist() == [4.0, 4.0]
-
-
-def test_several_samples_at_one_instant_count_as_the_last():
-    _, levels = timelines(samples((0, 0.0, 1), (0, 2.0, 50), (0, 2.0, 3), (0, 4.0, 3)), points=2)
-    assert levels["0"]["running"].tolist() == [1.0, 3.0]
+    assert levels["0"]["running"].tolist() == running
+    assert levels["0"]["kv_tokens"].tolist() == [100 * level for level in running]
+    assert levels["0"]["capacity_tokens"].tolist() == [1_000.0, 1_000.0], (
+        "the memory is there from the beginning"
+    )
 
 
 def test_all_replicas_add_up():
@@ -117,18 +108,10 @@ def test_a_null_adapter_is_the_base_model():
 
 
 def test_losses_are_counted_by_status_and_reason():
-    frame = table(
-        finished(),
-        lost("aborted", reason="too late"),
-        lost("rejected", reason="too long"),
-        lost("rejected", reason="too long"),
-        lost("unfinished", reason=None),
-    )
-    assert losses(frame).to_numpy().tolist() == [
-        ["rejected", "too long", 2],
-        ["aborted", "too late", 1],
-        ["unfinished", "", 1],
-    ]
+    long = lost("rejected", reason="too long")
+    frame = table(finished(), lost("aborted", reason="too late"), long, long, lost("unfinished", reason=None))
+    expected = [["rejected", "too long", 2], ["aborted", "too late", 1], ["unfinished", "", 1]]
+    assert losses(frame).to_numpy().tolist() == expected
 
 
 @pytest.mark.parametrize("length", [0, 1, 300, 301, 100_000])

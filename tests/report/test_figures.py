@@ -50,19 +50,13 @@ def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_attainment_names_what_was_reached():
+def test_attainment_names_what_was_reached_of_systems_in_one_figure_and_needs_no_target():
     ax = drawn(plot_slo_attainment(REQUESTS, targets=TARGETS))
     assert ax.get_xlabel() == "TTFT target (s)"
     assert legend(ax) == [f"{attainment(REQUESTS, TARGETS) * 100:.1f} % at 6 s".replace(".0 %", " %")]
-
-
-def test_systems_can_be_compared_in_one_figure():
     ax = plot_slo_attainment(REQUESTS, targets=TARGETS, label="one")
     assert plot_slo_attainment(make_requests(50), targets=TARGETS, ax=ax, label="two") is ax
     assert [text.split(":")[0] for text in legend(drawn(ax))] == ["one", "two"]
-
-
-def test_attainment_needs_no_target():
     assert drawn(plot_slo_attainment(REQUESTS, "tpot_s")).get_legend() is None
 
 
@@ -127,22 +121,16 @@ def test_a_span_for_each_time_that_an_adapter_was_merged():
     assert len(ax.figure.axes) == 1
 
 
-def test_thresholds_are_steps_beside_and_credits_lines_below():
+def test_thresholds_are_steps_beside_and_credits_lines_below_but_not_in_axes_of_others():
     ax = modes_of(make_journal(2), replica=1, most_credits=5)
     modes, below, beside = ax.figure.axes
     assert modes is ax
     assert [line.get_label() for line in beside.lines] == ["alpha", "beta"]
     assert len(below.lines) == 5 + 1  # and zero
     assert below.get_ylabel() == "credit, beyond the start"
-
-
-def test_modes_fit_into_axes_of_others_without_their_credits():
-    from matplotlib import pyplot as plt
-
-    _, mine = plt.subplots()
-    ax = modes_of(make_journal(1), ax=mine)
-    assert ax is mine
-    assert len(ax.figure.axes) == 2  # and thresholds
+    mine = Figure().add_subplot()
+    assert modes_of(make_journal(1), ax=mine) is mine
+    assert len(mine.figure.axes) == 2  # and thresholds
 
 
 def test_a_replica_that_never_merged_can_be_drawn():

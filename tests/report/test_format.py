@@ -1,4 +1,4 @@
-"""Numbers as people read them."""
+"""Numbers as a page shows them."""
 
 from __future__ import annotations
 
@@ -23,24 +23,40 @@ from simlora.report.format import (
     workload_in_words,
 )
 
+SHOWN = {
+    digits: {
+        0: "0",
+        1234567: "1,234,567",
+        999.6: "1,000",
+        99.96: "100",
+        99.94: "99.9",
+        12.345: "12.3",
+        1.0: "1.00",
+    }
+    | {0.012345: "0.0123", 0.00001234: "1.23e-05", -2.5: "-2.50"},
+    seconds: {
+        0: "0 s",
+        2.5e-6: "2.50 µs",
+        0.0123: "12.3 ms",
+        0.9999: "1,000 ms",
+        1.0: "1.00 s",
+        75: "75.0 s",
+    },
+    limit: {6.0: "6 s", 0.15: "150 ms", 1.25: "1.25 s"},  # a target keeps the digits that it was given
+    size: {12: "12.0 B", 1.2e4: "12.0 kB", 5.1e10: "51.0 GB", 2e12: "2.00 TB"},
+    # A share is 100 or 0 per cent only if it is.
+    percent: {0: "0 %", 1: "100 %", 0.943: "94.3 %", 0.99999: ">99.9 %", 0.00001: "0.001 %", 0.5: "50 %"},
+    # A time of the simulation has the unit of its axis.
+    clock: {20: "20.0 s", 750: "12.5 min", 4 * 3600: "4.00 h"},
+    system_name: {"slora_no_unify_mem": "S-LoRA (no unify mem)", "dlora": "dLoRA", "mine": "mine"},
+}
+
 
 @pytest.mark.parametrize(
-    "value, shown",
-    [
-        (0, "0"),
-        (1234567, "1,234,567"),
-        (999.6, "1,000"),
-        (99.96, "100"),
-        (99.94, "99.9"),
-        (12.345, "12.3"),
-        (1.0, "1.00"),
-        (0.012345, "0.0123"),
-        (0.00001234, "1.23e-05"),
-        (-2.5, "-2.50"),
-    ],
+    "show, value, shown", [(show, *pair) for show, pairs in SHOWN.items() for pair in pairs.items()]
 )
-def test_three_digits(value, shown):
-    assert digits(value) == shown
+def test_values_are_shown_with_their_units(show, value, shown):
+    assert show(value) == shown
 
 
 @pytest.mark.parametrize("show", [digits, seconds, limit, size, percent, count])
@@ -50,67 +66,10 @@ def test_what_is_not_a_number_is_a_dash(show, absent):
     assert rate(absent, "req") == ABSENT
 
 
-@pytest.mark.parametrize(
-    "value, shown",
-    [
-        (0, "0 s"),
-        (2.5e-6, "2.50 µs"),
-        (0.0123, "12.3 ms"),
-        (0.9999, "1,000 ms"),
-        (1.0, "1.00 s"),
-        (75, "75.0 s"),
-    ],
-)
-def test_times(value, shown):
-    assert seconds(value) == shown
-
-
-@pytest.mark.parametrize("value, shown", [(6.0, "6 s"), (0.15, "150 ms"), (1.25, "1.25 s")])
-def test_a_target_keeps_the_digits_it_was_given(value, shown):
-    assert limit(value) == shown
-
-
-@pytest.mark.parametrize(
-    "value, shown", [(12, "12.0 B"), (1.2e4, "12.0 kB"), (5.1e10, "51.0 GB"), (2e12, "2.00 TB")]
-)
-def test_sizes(value, shown):
-    assert size(value) == shown
-
-
-@pytest.mark.parametrize(
-    "value, shown",
-    [(0, "0 %"), (1, "100 %"), (0.943, "94.3 %"), (0.99999, ">99.9 %"), (0.00001, "0.001 %"), (0.5, "50 %")],
-)
-def test_a_share_is_100_or_0_per_cent_only_if_it_is(value, shown):
-    assert percent(value) == shown
-
-
-@pytest.mark.parametrize("longest_s, unit", [(60, "s"), (600, "min"), (3 * 3600, "h")])
-def test_the_clock_of_an_axis(longest_s, unit):
-    assert clock_unit(longest_s)[0] == unit
-
-
-@pytest.mark.parametrize("value, shown", [(20, "20.0 s"), (750, "12.5 min"), (4 * 3600, "4.00 h")])
-def test_a_time_of_the_simulation_has_the_unit_of_its_axis(value, shown):
-    assert clock(value) == shown
-
-
-def test_one_and_many():
+def test_the_clock_of_an_axis_and_one_and_many():
+    assert [clock_unit(longest_s)[0] for longest_s in (60, 600, 3 * 3600)] == ["s", "min", "h"]
     assert [counted(n, "move") for n in (0, 1, 1200)] == ["0 moves", "1 move", "1,200 moves"]
     assert counted(2, "switch", "switches") == "2 switches"
-
-
-@pytest.mark.parametrize(
-    "system, name",
-    [
-        ("slora", "S-LoRA"),
-        ("slora_no_unify_mem", "S-LoRA (no unify mem)"),
-        ("dlora", "dLoRA"),
-        ("mine", "mine"),
-    ],
-)
-def test_systems_are_called_as_in_their_papers(system, name):
-    assert system_name(system) == name
 
 
 def test_targets_in_words():
@@ -118,9 +77,12 @@ def test_targets_in_words():
     assert targets_in_words({}) == "no target set"
 
 
-def test_the_headline_says_what_ran_on_what():
+def test_the_headline_says_what_ran_on_what_or_what_the_calibration_is_for():
     run = {"system": "dlora", "model": "llama_7b", "gpu": "a100_80g", "tp": 2, "replicas": 4}
     assert headline({"run": run}) == ("dLoRA", "llama_7b on 4 × a100_80g (TP 2)")
+    summary = {"calibration": {"gpu": "a10g", "model": "llama_7b", "tp": 1}, "replicas": [{}, {}]}
+    assert headline(summary) == ("simlora", "llama_7b on 2 × a10g")
+    assert headline({}) == ("simlora", "unknown model")
 
 
 def test_a_device_is_a_model_and_kinds_of_gpu_however_many():
@@ -131,17 +93,8 @@ def test_a_device_is_a_model_and_kinds_of_gpu_however_many():
     assert device_in_words({}) == "– on –"
 
 
-def test_the_headline_falls_back_to_the_calibration():
-    summary = {"calibration": {"gpu": "a10g", "model": "llama_7b", "tp": 1}, "replicas": [{}, {}]}
-    assert headline(summary) == ("simlora", "llama_7b on 2 × a10g")
-    assert headline({}) == ("simlora", "unknown model")
-
-
 def test_the_workload_in_words():
-    summary = {
-        "seed": 3,
-        "requests": {"submitted": 1200},
-        "workload": {"description": "x.csv", "adapters": 100, "rate_rps": 2},
-    }
+    workload = {"description": "x.csv", "adapters": 100, "rate_rps": 2}
+    summary = {"seed": 3, "requests": {"submitted": 1200}, "workload": workload}
     assert workload_in_words(summary) == "x.csv · 1,200 requests · 100 adapters · 2.00 requests/s · seed 3"
     assert workload_in_words({}) == f"0 requests · seed {ABSENT}"

@@ -42,7 +42,7 @@ FLAGS = (
     "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 ITS_OWN = "not an origin"
-"""Who asks where it is the browser itself: for updates, and accounts."""
+"""The initiator of requests of the browser itself: for updates, and accounts."""
 
 pytestmark = pytest.mark.skipif(
     BROWSER is None, reason=f"no browser is installed here: none of {', '.join(BROWSERS)} is on PATH"
@@ -91,7 +91,7 @@ def seen(page: Path, folder: Path) -> Seen:
 
 
 def _requests(log: dict) -> list[str]:
-    """Return what was asked for by anybody but the browser itself."""
+    """Return what was asked for but by the browser itself."""
     start = log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"]
     params = [event.get("params", {}) for event in log["events"] if event["type"] == start]
     asked = [p["url"] for p in params if "url" in p and p.get("initiator") != ITS_OWN]
@@ -99,7 +99,7 @@ def _requests(log: dict) -> list[str]:
 
 
 def a_run(folder: Path) -> Path:
-    """A run with every section, in which hardly anybody waited for weights, so that many points coincide."""
+    """A run with every section, in which hardly a request waited for weights, so that many points coincide."""
     requests = make_requests(1_000)
     requests["cold_start_s"] = (requests["cold_start_s"] - 0.05).clip(lower=0.0)
     requests["blocked_s"] = 0.0
@@ -145,20 +145,15 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return seen(path, folder)
 
 
-def test_every_figure_is_drawn_in_a_size_to_be_seen(page):
+def test_every_figure_is_drawn_in_a_size_to_be_seen_with_something_in_it(page):
     assert page.sizes.keys() == Page(page.text).data["charts"].keys()
     for name, (width, height) in page.sizes.items():
         assert 200 <= width <= 1200, f"{name} is {width} pixels wide"
         assert 60 <= height <= 500, f"{name} is {height} pixels high"
     assert "could not be drawn" not in page.dom.split("</main>")[0]
-
-
-def test_every_figure_has_something_in_it(page):
+    mark = r'<path [^>]*aria-roledescription="[^"]*mark"|role-mark[^>]*><path'
     for part in re.split(r'(?=<div class="chart)', page.dom)[1:]:
-        marks = re.findall(
-            r'<path [^>]*aria-roledescription="[^"]*mark"|role-mark[^>]*><path', part.split("</svg>")[0]
-        )
-        assert marks, part[:200]
+        assert re.findall(mark, part.split("</svg>")[0]), part[:200]
 
 
 def test_every_figure_can_be_saved_as_svg_and_as_csv(tmp_path):
@@ -183,12 +178,8 @@ def test_every_figure_can_be_saved_as_svg_and_as_csv(tmp_path):
         assert kind != "text/csv" or len(body.splitlines()) > 1, "a table without rows"
 
 
-def test_nothing_is_asked_of_the_network(page):
-    assert page.requests == []
-
-
-def test_nothing_is_complained_about(page):
-    assert page.console == []
+def test_nothing_is_asked_of_the_network_and_nothing_is_complained_about(page):
+    assert (page.requests, page.console) == ([], [])
 
 
 def test_a_page_that_does_all_that_is_caught(tmp_path):

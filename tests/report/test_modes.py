@@ -71,7 +71,7 @@ def test_thresholds_are_those_of_one_replica():
     assert thresholds(journal.decisions(), 2, np.array([2.0])) == {}
 
 
-def test_credits_are_of_those_who_have_or_owe_most_and_begin_at_nothing():
+def test_credits_are_of_adapters_that_have_or_owe_most_and_begin_at_nothing():
     journal = Journal()
     for name, value in (("a", 10.0), ("b", -300.0), ("c", 20.0), ("d", 0.0)):
         journal.note(2.0, 0, f"credit:{name}", value)

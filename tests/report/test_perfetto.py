@@ -185,10 +185,8 @@ def test_adapters_in_hbm_never_exceed_it_and_are_what_the_counter_says(system):
                 begin, end = ends_ns(slice)
                 if begin == end:
                     continue
-                changes[replica] += [
-                    (begin, slice["args"]["token slots"]),
-                    (end, -slice["args"]["token slots"]),
-                ]
+                tokens = slice["args"]["token slots"]
+                changes[replica] += [(begin, tokens), (end, -tokens)]
     capacity = {r["replica"]: r["kv_token_budget"] for r in found.summary["replicas"]}
     divided = found.timeline["region_capacity_tokens"].any() or found.timeline["capacity_tokens"].max() > max(
         capacity.values()
@@ -250,14 +248,8 @@ def test_a_wait_and_a_switch_come_before_the_iteration():
 
 
 def test_adapters_take_the_first_free_lane_and_load_inside_their_stay():
-    events = of(
-        Came(0, 0.0, A, 1.0),
-        Came(0, 0.5, B, 0.5),
-        Left(0, 2.0, 0),
-        Came(0, 2.0, A, 2.5),
-        Ran(0, 0, 0, 3.0, 1, 1, 0, 0),
-    )
-    found = lanes(events)
+    stays = (Came(0, 0.0, A, 1.0), Came(0, 0.5, B, 0.5), Left(0, 2.0, 0), Came(0, 2.0, A, 2.5))
+    found = lanes(of(*stays, Ran(0, 0, 0, 3.0, 1, 1, 0, 0)))
     assert [(s["name"], s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "slot 1"]] == [
         ("a", 0.0, 2.0),
         ("loads", 0.0, 1.0),
@@ -283,10 +275,8 @@ def test_what_a_replica_had_when_it_failed_ends_there():
     found = lanes(events)
     copies = [(s["name"], s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "PCIe, host to GPU"]]
     assert copies == [("a", 0.0, 1.0), ("<b>", 1.0, 3.0), ("adapters in use, again", 6.0, 1.0)]
-    assert [(s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "slot 1"] if s["name"] == "a"] == [
-        (0, 4),
-        (5, 5),
-    ]
+    stays = [(s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "slot 1"] if s["name"] == "a"]
+    assert stays == [(0, 4), (5, 5)]
     assert [(s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "merged adapter"]] == [(0.0, 4.0)]
     assert [(s["name"], s["dur"]) for s in found[0, "iterations"]] == [("broken off", 1e6), ("decode", 3e6)]
 

@@ -57,11 +57,8 @@ def test_an_adapter_is_in_use_while_any_of_its_requests_is() -> None:
         finished(0.0, queue_s=0.5, latency_s=3.0, adapter="b", replica=1),
     )
     found = spells(rows)
-    assert found[["replica", "begin_s", "end_s"]].to_numpy().tolist() == [
-        [0, 0.5, 5.0],
-        [0, 6.0, 7.0],
-        [1, 0.5, 3.0],
-    ]
+    rows = found[["replica", "begin_s", "end_s"]].to_numpy().tolist()
+    assert rows == [[0, 0.5, 5.0], [0, 6.0, 7.0], [1, 0.5, 3.0]]
 
 
 def test_a_request_waited_for_a_slot_if_others_held_all_of_them_when_it_came() -> None:

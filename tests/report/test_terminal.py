@@ -19,60 +19,59 @@ def value_of(lines, name):
     return next(line for line in lines if line.startswith(name))[16:]
 
 
-def test_the_key_figures_have_their_units():
-    lines = lines_of(
-        throughput_rps=2.345,
-        throughput_tps=1234.5,
-        makespan_s=832.1,
-        slo={"targets": {"ttft_s": 6.0}, "attainment": 0.948, "goodput_rps": 2.28},
-        load={"label": "near"},
-    )
-    assert lines[0] == "S-LoRA: llama_7b on 2 × a10g"
-    assert value_of(lines, "SLO attainment") == "94.8 %  (TTFT < 6 s)"
-    assert value_of(lines, "Goodput") == "2.28 req/s"
-    assert value_of(lines, "Throughput") == "2.35 req/s, 1,234 tok/s"
-    assert value_of(lines, "Load") == "near saturation"
-    assert value_of(lines, "Makespan") == "832 s"
-    assert value_of(lines, "Adapter loads") == "812 (51.0 GB), hit rate 71 %"
+def adapters(**more):
+    return {"adapters": SUMMARY["adapters"] | more}
 
 
-def test_loads_from_disk_and_of_what_is_in_use_are_counted_apart():
-    lines = lines_of(adapters=SUMMARY["adapters"] | {"disk_loads": 12, "reloads": 3})
-    loads = "812 (51.0 GB; 12 from disk; 3 of adapters in use), hit rate 71 %"
-    assert value_of(lines, "Adapter loads") == loads
-
-
-def test_merging_and_moves_have_a_line_each_where_there_were_any():
-    adapters = {"switches": 10, "switch_s": 0.2, "merged_share": 0.753}
-    migration = {"plans": 3, "unsolved": 0, "moves": 47, "recomputed_tokens": 16_224, "adapters_loaded": 1}
-    lines = lines_of(
-        adapters=SUMMARY["adapters"] | adapters,
-        migration=migration,
-        simulation=SUMMARY["simulation"] | {"migration_wall_s": 0.0123},
-    )
-    assert value_of(lines, "Merged") == "75.3 % of the time, 10 switches that took 200 ms"
-    assert value_of(lines, "Moves") == "47 in 3 plans; 16,224 tokens recomputed, 1 adapter loaded"
-    assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s; 12.3 ms of it to plan moves"
-
-
-def test_plans_without_a_solution_are_counted():
-    migration = {"plans": 7, "unsolved": 6, "moves": 0, "recomputed_tokens": 0, "adapters_loaded": 0}
-    assert value_of(lines_of(migration=migration), "Moves") == "0 in 7 plans (6 not solved)"
+SLO = {"targets": {"ttft_s": 6.0}, "attainment": 0.948, "goodput_rps": 2.28}
+MERGED = adapters(switches=10, switch_s=0.2, merged_share=0.753)
+MOVED = {"plans": 3, "unsolved": 0, "moves": 47, "recomputed_tokens": 16_224, "adapters_loaded": 1}
+UNSOLVED = {"plans": 7, "unsolved": 6, "moves": 0, "recomputed_tokens": 0, "adapters_loaded": 0}
+PLANNING = {"simulation": SUMMARY["simulation"] | {"migration_wall_s": 0.0123}, "migration": MOVED}
+REJECTED = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
+PLANNED = make_plans(2, size_bytes=0).placement_facts()
 
 
 @pytest.mark.parametrize(
-    "migration",
-    [None, {"plans": 0, "unsolved": 0, "moves": 0, "recomputed_tokens": 0, "adapters_loaded": 0}],
+    "changes, name, value",
+    [
+        ({"slo": SLO}, "SLO attainment", "94.8 %  (TTFT < 6 s)"),
+        ({"slo": SLO}, "Goodput", "2.28 req/s"),
+        ({"throughput_rps": 2.345, "throughput_tps": 1234.5}, "Throughput", "2.35 req/s, 1,234 tok/s"),
+        ({"load": {"label": "near"}}, "Load", "near saturation"),
+        ({"makespan_s": 832.1}, "Makespan", "832 s"),
+        ({"requests": REJECTED}, "Requests", "1,200 submitted: 1,199 finished, 1 rejected"),
+        ({}, "Adapter loads", "812 (51.0 GB), hit rate 71 %"),
+        (adapters(disk_loads=12), "Adapter loads", "812 (51.0 GB; 12 from disk), hit rate 71 %"),
+        (adapters(reloads=3), "Adapter loads", "812 (51.0 GB; 3 of adapters in use), hit rate 71 %"),
+        (MERGED, "Merged", "75.3 % of the time, 10 switches that took 200 ms"),
+        (PLANNING, "Moves", "47 in 3 plans; 16,224 tokens recomputed, 1 adapter loaded"),
+        (PLANNING, "Simulated in", "110 ms, 17,900 req/s; 12.3 ms of it to plan moves"),
+        ({"migration": UNSOLVED}, "Moves", "0 in 7 plans (6 not solved)"),
+        ({"placement": PLANNED}, "Placement", "1 of 2 plans changed it: 2 adapters newly assigned"),
+    ],
 )
-def test_without_merging_and_moves_there_are_no_such_lines(migration):
-    adapters = SUMMARY["adapters"] | {"switches": 0, "switch_s": 0.0, "merged_share": 0.0}
-    simulation = SUMMARY["simulation"] | {"migration_wall_s": 1e-4 if migration else None}
-    lines = lines_of(migration=migration, adapters=adapters, simulation=simulation)
-    assert not any(line.startswith(("Merged", "Moves")) for line in lines)
+def test_key_figures_have_their_units_and_what_happened_a_line(changes, name, value):
+    lines = lines_of(**changes)
+    assert lines[0] == "S-LoRA: llama_7b on 2 × a10g"
+    assert value_of(lines, name) == value
+
+
+@pytest.mark.parametrize("migration", [None, UNSOLVED | {"plans": 0, "unsolved": 0}])
+@pytest.mark.parametrize("failures", [None, make_outages(0)])
+def test_what_did_not_happen_has_no_line(migration, failures):
+    lines = lines_of(
+        migration=migration,
+        simulation=SUMMARY["simulation"] | {"migration_wall_s": 1e-4 if migration else None},
+        failures=failures,
+        placement=make_plans(0).placement_facts(),
+        **adapters(switches=0, switch_s=0.0, merged_share=0.0),
+    )
+    assert not any(line.startswith(("Merged", "Moves", "Failures", "Placement")) for line in lines)
     assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s"
 
 
-def test_failures_say_what_they_cost():
+def test_failures_and_plans_of_a_placement_say_what_they_cost():
     told = value_of(lines_of(failures=make_outages(1)), "Failures")
     assert told.startswith("1 failure of 1 host, down for 12.3 min in all; 10 requests went")
     whole = " ".join(" ".join(lines_of(failures=make_outages())).split())
@@ -81,24 +80,8 @@ def test_failures_say_what_they_cost():
         in whole
     )
     assert "with 8,642 tokens recomputed; 7 loads from storage" in whole
-
-
-@pytest.mark.parametrize("failures", [None, make_outages(0)])
-def test_without_failures_and_plans_there_are_no_such_lines(failures):
-    lines = lines_of(failures=failures, placement=make_plans(0).placement_facts())
-    assert not any(line.startswith(("Failures", "Placement")) for line in lines)
-
-
-def test_plans_of_a_placement_say_what_they_changed():
     told = " ".join(" ".join(lines_of(placement=make_plans().placement_facts())).split())
     assert "Placement 3 of 4 plans changed it: 12 adapters newly assigned, 6.00 GB to be fetched" in told
-    told = value_of(lines_of(placement=make_plans(2, size_bytes=0).placement_facts()), "Placement")
-    assert told == "1 of 2 plans changed it: 2 adapters newly assigned"
-
-
-def test_statuses_that_did_not_occur_are_left_out():
-    requests = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
-    assert value_of(lines_of(requests=requests), "Requests") == "1,200 submitted: 1,199 finished, 1 rejected"
 
 
 def test_statistics_stand_below_their_titles():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 SHORT = ("workload.duration_s=30", "report=false", "progress=false")
+LONGER = "workload.duration_s=300"
 SYSTEMS: dict[str, tuple[str, ...]] = {
     "slora": ("system=slora", "workload.rate_rps=2", *SHORT),
     "plain_loop": ("system=slora", "workload.rate_rps=1", "fast_forward=false", *SHORT),
@@ -18,7 +19,7 @@ SYSTEMS: dict[str, tuple[str, ...]] = {
         *SHORT,
     ),
     "reloads": ("system=vllm", "workload.rate_rps=3", *SHORT),
-    "tree": ("system=fastlibra", "workload=chatbot", "replica.kv_token_budget=9000", *SHORT[1:]),
+    "tree": ("system=fastlibra", "workload=chatbot", "replica.kv_token_budget=9000", *SHORT[1:], LONGER),
     "loader": ("system=caraserve", "workload.rate_rps=2", *SHORT),
     "chunks": ("system=sglang", "workload.rate_rps=2", *SHORT),
     "pool": (

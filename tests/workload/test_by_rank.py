@@ -37,33 +37,30 @@ def assert_shares(found, expected):
 # Shares --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", [0.0, 0.25, 0.5, 1.0])
-def test_half_of_the_requests_shift_from_the_highest_rank_to_the_lowest(moment):
-    """LoRAServe: an eighth each for the others. In between, a linear change of both."""
-    shares = ShiftingSkew(RANKS).shares(np.array([moment]))[0]
-    assert shares == pytest.approx([1 / 8 + 3 / 8 * moment, 1 / 8, 1 / 8, 1 / 8, 1 / 2 - 3 / 8 * moment])
+def drift(moment):
+    """LoRAServe: an eighth each for the others, and a linear change of the lowest and of the highest."""
+    return [1 / 8 + 3 / 8 * moment, 1 / 8, 1 / 8, 1 / 8, 1 / 2 - 3 / 8 * moment]
 
 
-def test_any_share_shifts():
-    shares = ShiftingSkew((8, 16, 32), 0.9).shares(np.array([0.0, 1.0]))
-    assert shares == pytest.approx(np.array([[0.05, 0.05, 0.9], [0.9, 0.05, 0.05]]))
-    assert ShiftingSkew((8, 8), 0.3).shares(np.array([0.0])).tolist() == [[1.0]]
+@pytest.mark.parametrize(
+    "popularity, moment, weights",
+    [
+        *((ShiftingSkew(RANKS), moment, drift(moment)) for moment in (0.0, 0.25, 0.5, 1.0)),
+        (ShiftingSkew((8, 16, 32), 0.9), 0.0, [0.05, 0.05, 0.9]),
+        (ShiftingSkew((8, 16, 32), 0.9), 1.0, [0.9, 0.05, 0.05]),
+        (ShiftingSkew((8, 8), 0.3), 0.0, [1.0]),
+        *((Exponential(RANKS, 0.5), moment, libm.exp(-0.5 * np.arange(5))) for moment in (0.0, 0.7)),
+        *((PowerLaw(RANKS, alpha), 0.4, np.arange(1.0, 6.0) ** -alpha) for alpha in (1 / 3, 1.0, 3.0)),
+    ],
+    ids=repr,
+)
+def test_a_rank_has_its_share_at_every_moment(popularity, moment, weights):
+    assert popularity.shares(np.array([moment]))[0] == pytest.approx(np.array(weights) / np.sum(weights))
 
 
-def test_exponential():
-    shares = Exponential(RANKS, 0.5).shares(np.array([0.0, 0.7]))
-    expected = libm.exp(-0.5 * np.arange(5)) / libm.exp(-0.5 * np.arange(5)).sum()
-    assert shares == pytest.approx(np.tile(expected, (2, 1)))
-    assert Exponential(RANKS).shares(np.zeros(1))[0] == pytest.approx(
-        [0.6364, 0.2341, 0.0861, 0.0317, 0.0117], abs=5e-5
-    )
-
-
-@pytest.mark.parametrize("alpha", [1 / 3, 1.0, 3.0])
-def test_power_law(alpha):
-    weights = np.array([1, 2, 3, 4, 5]) ** -alpha
-    shares = PowerLaw(RANKS, alpha).shares(np.array([0.4]))[0]
-    assert shares == pytest.approx(weights / weights.sum())
+def test_exponential_by_default_as_lora_serve_has_it():
+    expected = [0.6364, 0.2341, 0.0861, 0.0317, 0.0117]
+    assert Exponential(RANKS).shares(np.zeros(1))[0] == pytest.approx(expected, abs=5e-5)
 
 
 def test_the_highest_rank_has_what_lora_serve_says_it_has():
@@ -112,12 +109,6 @@ def test_ranks_come_in_any_order_and_more_than_once():
     assert_shares(places(popularity, EVENLY, 6), np.tile([0.8, 0.2], (N, 1)))
 
 
-def test_without_moments_requests_are_spread_evenly():
-    popularity = ShiftingSkew(RANKS)
-    drawn = popularity.draw(np.random.default_rng(2), 25, N)
-    assert np.array_equal(drawn, popularity.draw_at(np.random.default_rng(2), 25, EVENLY))
-
-
 @pytest.mark.parametrize("popularity", ALL, ids=repr)
 @given(seed=st.integers(0, 2**32), moments=st.lists(st.floats(0, 1), max_size=40), more=st.integers(5, 30))
 def test_indices_are_in_range_and_fewer_requests_are_the_first_of_more(popularity, seed, moments, more):
@@ -157,11 +148,14 @@ def test_one_s_own_needs_only_its_ends():
     assert set(places(Only(RANKS), EVENLY)) == {1}
 
 
-def test_a_popularity_without_moments_draws_as_ever():
+def test_without_moments_requests_are_spread_evenly_and_without_drift_moments_do_not_matter():
     class First(Popularity):
         def draw(self, rng, adapters, n):
             return np.zeros(n, dtype=np.int64)
 
+    popularity = ShiftingSkew(RANKS)
+    drawn = popularity.draw(np.random.default_rng(2), 25, N)
+    assert np.array_equal(drawn, popularity.draw_at(np.random.default_rng(2), 25, EVENLY))
     assert First().draw_at(np.random.default_rng(0), 3, np.array([0.1, 0.9])).tolist() == [0, 0]
 
 
@@ -171,18 +165,12 @@ def test_a_popularity_without_moments_draws_as_ever():
 @pytest.mark.parametrize(
     "popularity, message",
     [
-        (
-            ShiftingSkew(RANKS, 1.5),
-            "workload.popularity.share is 1.5, must be at least 0 and at most 1 of the",
-        ),
+        (ShiftingSkew(RANKS, 1.5), "popularity.share is 1.5, must be at least 0 and at most 1 of the"),
         (Exponential(RANKS, -1), "workload.popularity.rate is -1, must be at least 0"),
         (PowerLaw(RANKS, -1), "workload.popularity.alpha is -1, must be at least 0"),
         (PowerLaw([]), r"workload.popularity.ranks is \[\], must be a list"),
         (PowerLaw([8, 0]), r"workload.popularity.ranks\[1\] is 0"),
-        (
-            PowerLaw((8, 16, 32, 64, 128, 8)),
-            "workload.adapters is 5, must be at least 6, one for each of workload.popularity.ranks",
-        ),
+        (PowerLaw((*RANKS, 8)), "workload.adapters is 5, must be at least 6, one for each of"),
     ],
 )
 def test_arguments_out_of_range_are_refused_by_their_key(popularity, message):

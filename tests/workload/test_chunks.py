@@ -44,23 +44,14 @@ def outcome(path):
         trace = read(path)
     except InputError as error:
         return str(error)
-    columns = (
-        trace.arrival_s,
-        trace.adapter,
-        trace.prompt_tokens,
-        trace.output_tokens,
-        trace.max_output_tokens,
-    )
-    return (
-        [(column.dtype, column.tobytes()) for column in columns],
-        trace.adapters,
-        trace.session,
-        trace.block_hashes,
-        trace.notices,
-    )
+    names = ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
+    columns = [(getattr(trace, name).dtype, getattr(trace, name).tobytes()) for name in names]
+    return columns, trace.adapters, trace.session, trace.block_hashes, trace.notices
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if name != "azure_functions_2019"]
+)  # read in no chunks
 def test_samples_of_public_traces(name, sized):
     first, *others = sized(lambda: built(name, entry(name).sample_path))
     assert all(same(first, other) and first.notices == other.notices for other in others)
@@ -99,7 +90,7 @@ def as_text(cell):
     return "" if cell is None else " ".join(map(str, cell)) if isinstance(cell, list) else str(cell)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(made=tables(BAD_TEXTS), blank=st.integers(1, 30))
 def test_any_csv_is_read_alike(tmp_path_factory, made, blank):
     names, rows = made
@@ -108,7 +99,7 @@ def test_any_csv_is_read_alike(tmp_path_factory, made, blank):
     alike(tmp_path_factory, "csv", "\n".join(lines))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(made=tables(BAD_VALUES), missing=st.sets(st.tuples(st.integers(0, 19), st.integers(0, 7)), max_size=2))
 def test_any_jsonl_is_read_alike(tmp_path_factory, made, missing):
     names, rows = made
@@ -140,56 +131,54 @@ def test_parquet_is_read_alike(bad, tmp_path, sized):
     ranks = pd.array([8, 16, None] * 5, dtype="Int64")
     frame = pd.DataFrame({**columns, "rank": ranks, "prompt_tokens": 40, "output_tokens": np.uint8(3)} | bad)
     frame["block_hashes"] = [[1], [1, 2], []] * 5
-    frame.set_index(pd.Index(range(n), name="number")).to_parquet(
-        tmp_path / "trace.parquet", row_group_size=4
-    )
+    frame = frame.set_index(pd.Index(range(n), name="number"))
+    frame.to_parquet(tmp_path / "trace.parquet", row_group_size=4)
     first, *others = sized(lambda: outcome(str(tmp_path / "trace.parquet")))
     assert isinstance(first, str) == bool(bad)
     assert all(first == other for other in others)
 
 
-def test_rows_are_numbered_through_the_file_and_what_is_wrong_first_in_it_is_counted(tmp_path, sized):
-    lines = [GOOD] * 30
-    lines[4], lines[20], lines[29] = "", "1,a,8,0,1", "1,a,8,-2,1"
-    path = csv(tmp_path, *lines)
-    assert set(sized(lambda: error(path))) == {
-        "trace.csv, row 22: prompt_tokens is 0, must be a whole number of tokens, at least 1 (1 more row like it)"
-    }
-
-
-def test_a_malformed_line_comes_before_any_bad_cell(tmp_path, sized):
-    path = csv(tmp_path, "soon,a,8,1,1", *[GOOD] * 20, "1,2,3,4,5,6")
-    assert set(sized(lambda: error(path))) == {
-        "trace.csv is not a well-formed CSV file: Expected 5 fields in line 23, saw 6"
-    }
-
-
-def test_a_row_is_as_short_or_long_in_any_chunk(tmp_path, sized):
-    path = csv(tmp_path, *[GOOD] * 6, "0.5,a,8,10", *[GOOD] * 6)
-    assert set(sized(lambda: error(path))) == {
-        "trace.csv, row 8: output_tokens is empty, must be a whole number of tokens, at least 1"
-    }
+@pytest.mark.parametrize(
+    "rows, said",
+    [
+        pytest.param(
+            [*[GOOD] * 4, "", *[GOOD] * 15, "1,a,8,0,1", *[GOOD] * 8, "1,a,8,-2,1"],
+            ", row 22: prompt_tokens is 0, must be a whole number of tokens, at least 1 (1 more row like it)",
+            id="rows are numbered through the file",
+        ),
+        pytest.param(
+            ["soon,a,8,1,1", *[GOOD] * 20, "1,2,3,4,5,6"],
+            " is not a well-formed CSV file: Expected 5 fields in line 23, saw 6",
+            id="a malformed line comes before any bad cell",
+        ),
+        pytest.param(
+            [*[GOOD] * 6, "0.5,a,8,10", *[GOOD] * 6],
+            ", row 8: output_tokens is empty, must be a whole number of tokens, at least 1",
+            id="a row is as short in any chunk",
+        ),
+    ],
+)
+def test_what_is_wrong_is_said_alike(rows, said, tmp_path, sized):
+    path = csv(tmp_path, *rows)
+    assert set(sized(lambda: error(path))) == {f"trace.csv{said}"}
 
 
 def test_no_more_rows_are_read_than_asked_for(tmp_path, sized):
-    path = csv(tmp_path, *[GOOD] * 20, "1,2,3,4,5,6")
-    assert [len(part) for part in sized(lambda: read_table(path, rows=9))] == [9] * 3
-    pd.DataFrame({"a": range(20)}).to_parquet(tmp_path / "t.parquet")
-    assert [
-        list(part.columns["a"]) for part in sized(lambda: read_table(str(tmp_path / "t.parquet"), rows=9))
-    ] == [list(range(9))] * 3
+    pd.DataFrame({"arrival_s": range(20)}).to_parquet(tmp_path / "t.parquet")
+    for path in (csv(tmp_path, *[GOOD] * 20, "1,2,3,4,5,6"), str(tmp_path / "t.parquet")):
+        parts = sized(lambda path=path: read_table(path, rows=9))
+        assert [len(part) for part in parts] == [9] * 3
+    assert [list(part.columns["arrival_s"]) for part in parts] == [list(range(9))] * 3
 
 
 # Compressed text
 
 
 def compressed(tmp_path, suffix, text):
-    file = tmp_path / f"trace{suffix}"
-    with pa.output_stream(
-        str(file), compression="gzip" if suffix.lower().endswith("gz") else "zstd"
-    ) as stream:
+    kind = "gzip" if suffix.lower().endswith("gz") else "zstd"
+    with pa.output_stream(str(tmp_path / f"trace{suffix}"), compression=kind) as stream:
         stream.write(text.encode())
-    return str(file)
+    return str(tmp_path / f"trace{suffix}")
 
 
 @pytest.mark.parametrize("suffix", [".csv.gz", ".CSV.GZ", ".csv.zst", ".jsonl.gz", ".jsonl.zst"])
@@ -216,11 +205,7 @@ def test_a_bad_cell_of_compressed_text_is_named_with_its_row(tmp_path):
         (".csv.gz", gzip.compress(b"", mtime=0), "trace.csv.gz is empty"),
         (".csv.gz", gzip.compress(b"a\0b", mtime=0), "is not text: it has zero bytes"),
         (".csv.gz", gzip.compress(b"\xff\xfe,\x80", mtime=0), "is not text in UTF-8"),
-        (
-            ".parquet.gz",
-            b"x",
-            "has the suffix '.gz', must be one of .csv, .parquet, .jsonl; text also compressed",
-        ),
+        (".parquet.gz", b"x", "has the suffix '.gz', must be one of .csv, .parquet, .jsonl; text also comp"),
         (".gz", b"x", "such as .csv.gz or .jsonl.zst"),
         (".csv.bz2", b"x", "has the suffix '.bz2'"),
     ],
@@ -231,13 +216,8 @@ def test_what_is_no_compressed_trace(suffix, content, sentence, tmp_path):
 
 
 def test_suffixes():
-    assert [suffix_of(name) for name in ("a.csv", "a.b.JSONL.Zst", "a.gz", "a.parquet.gz", "a")] == [
-        ".csv",
-        ".jsonl",
-        "",
-        ".gz",
-        "",
-    ]
+    known = {"a.csv": ".csv", "a.b.JSONL.Zst": ".jsonl", "a.gz": "", "a.parquet.gz": ".gz", "a": ""}
+    assert {name: suffix_of(name) for name in known} == known
 
 
 # Cells

@@ -14,16 +14,13 @@ from hypothesis import strategies as st
 from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma
-from simlora.workload.conversations import Conversations
 from simlora.workload.lengths import Fixed, Geometric, Lengths, Uniform
-from simlora.workload.popularity import Explicit, InTurn, Popularity, Zipf
+from simlora.workload.popularity import Explicit, InTurn, Popularity
 from simlora.workload.turns import Talk, so_far
+from tests.workload.test_every_workload import WORKLOADS
 
-PLAIN = Conversations(
-    Uniform(8, 100), Uniform(20, 300), Geometric(3.0), Zipf(1.0), adapters=8, context_tokens=None
-)
+PLAIN = WORKLOADS["conversations"]
 BUSY = replace(PLAIN, rate_rps=40.0)
-COLUMNS = ("arrival_s", "adapter", "prompt_tokens", "output_tokens")
 
 
 @dataclass(frozen=True)
@@ -44,11 +41,10 @@ def by_session(trace):
     return sessions
 
 
-def begins(workload, seed=1):
+def begins(workload):
     """Return a trace of such conversations with lengths that tell first turns, and which they are [requests]."""
-    trace = replace(
-        workload, first_tokens=Fixed(10**6), prompt_tokens=Fixed(1), output_tokens=Fixed(1)
-    ).build(seed)
+    lengths = {"first_tokens": Fixed(10**6), "prompt_tokens": Fixed(1), "output_tokens": Fixed(1)}
+    trace = replace(workload, **lengths).build(1)
     return trace, trace.prompt_tokens == 10**6 + 1
 
 
@@ -68,20 +64,14 @@ def spoken(talk=TALK, n=3):
     return talk.draw([np.random.default_rng(i) for i in range(5)], n)
 
 
-def test_a_prompt_is_all_that_was_said_before_and_the_new_message():
+def test_a_prompt_is_all_that_was_said_before_and_the_new_message_a_gap_after_the_turn_before():
     said = spoken()
     assert said.conversation.tolist() == [0, 0, 0, 1, 2, 2]
     assert said.prompts.tolist() == [1, 1 + 10 + 2, 1 + 10 + 2 + 20 + 3, 4, 5, 5 + 50 + 6]
     assert said.outputs.tolist() == [10, 20, 30, 40, 50, 60]
-
-
-def test_the_next_turn_comes_a_gap_after_the_one_before():
-    assert spoken().after_s.tolist() == [0, 10, 20, 0, 0, 10]
-
-
-def test_what_comes_with_the_first_message_stays():
-    said = spoken(replace(TALK, first_tokens=Given((1000, 2000, 3000))))
-    assert said.prompts.tolist() == [1001, 1013, 1036, 2004, 3005, 3061]
+    assert said.after_s.tolist() == [0, 10, 20, 0, 0, 10]
+    begun = spoken(replace(TALK, first_tokens=Given((1000, 2000, 3000))))
+    assert begun.prompts.tolist() == [1001, 1013, 1036, 2004, 3005, 3061], "what comes first stays"
 
 
 @pytest.mark.parametrize(
@@ -98,10 +88,12 @@ def test_a_conversation_ends_before_the_turn_that_would_not_fit_with_its_answer(
     assert list(zip(said.conversation.tolist(), said.prompts.tolist(), strict=True)) == left
 
 
-def test_running_sums_begin_anew_with_each_group():
-    assert so_far(np.array([1, 2, 3, 4, 5]), np.array([2, 0, 3])).tolist() == [1, 3, 3, 7, 12]
-    assert so_far(np.array([], dtype=np.int64), np.array([], dtype=np.int64)).tolist() == []
-    assert so_far(np.array([], dtype=np.int64), np.array([0, 0])).tolist() == []
+@pytest.mark.parametrize(
+    "values, groups, sums",
+    [([1, 2, 3, 4, 5], [2, 0, 3], [1, 3, 3, 7, 12]), ([], [], []), ([], [0, 0], [])],
+)
+def test_running_sums_begin_anew_with_each_group(values, groups, sums):
+    assert so_far(np.array(values, dtype=np.int64), np.array(groups, dtype=np.int64)).tolist() == sums
 
 
 @settings(max_examples=40, deadline=None)
@@ -114,16 +106,8 @@ def test_running_sums_begin_anew_with_each_group():
     shape=st.sampled_from([None, [1, 3], [0, 1]]),
 )
 def test_sessions_are_conversations(seed, turns, first, gap_cv, context, shape):
-    workload = replace(
-        PLAIN,
-        turns=turns,
-        first_tokens=first,
-        gap_cv=gap_cv,
-        context_tokens=context,
-        shape=shape,
-        duration_s=300.0,
-    )
-    trace = workload.build(seed)
+    workload = replace(PLAIN, turns=turns, first_tokens=first, gap_cv=gap_cv, context_tokens=context)
+    trace = replace(workload, duration_s=300.0, shape=shape).build(seed)
     assert 0 <= trace.arrival_s[0] <= trace.arrival_s[-1] < 300
     assert np.array_equal(trace.max_output_tokens, trace.output_tokens)
     if context is not None:
@@ -168,14 +152,14 @@ def test_gaps_between_turns_have_that_mean_and_variation(gap_cv):
     ],
 )
 def test_the_mean_rate_is_what_was_asked_for(setting):
-    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(60)]
-    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(60))
+    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(40)]
+    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(40))
 
 
 @pytest.mark.parametrize("cv", [1.0, 3.0])
 def test_at_0_everything_is_under_way(cv):
     """As many turns come in the first minutes as later, and they are as far into their conversations."""
-    workload = replace(BUSY, gap_s=200.0, cv=cv)
+    workload = replace(BUSY, rate_rps=20.0, gap_s=200.0, cv=cv)
     counts, prompts = [], []
     for seed in range(20):
         trace = workload.build(seed)
@@ -213,28 +197,19 @@ def test_a_shape_is_that_of_beginnings():
     assert found[1] == 0
     assert found[2] / found.sum() == pytest.approx(0.75, abs=0.02)
     late = np.histogram(trace.arrival_s[~first], 3, (0, 1800))[0]
-    assert late[1] > 0.1 * late.sum(), "people go on after the last has begun"
+    assert late[1] > 0.1 * late.sum(), "conversations go on after the last has begun"
 
 
-def test_a_shape_that_begins_with_nothing_finds_nobody_under_way():
+def test_a_shape_that_begins_with_nothing_finds_none_under_way():
     trace, first = begins(replace(BUSY, shape=[0, 1]))
     assert trace.arrival_s[0] >= 900
     assert all(first[own[0]] for own in by_session(trace).values())
 
 
 def test_beginnings_of_an_adapter_have_gaps_of_that_variation():
-    one = replace(BUSY, adapters=1, cv=3.0, duration_s=9000.0)
-    trace, first = begins(one)
+    trace, first = begins(replace(BUSY, adapters=1, cv=3.0, duration_s=9000.0))
     gaps_s = np.diff(trace.arrival_s[first])
     assert gaps_s.std() / gaps_s.mean() == pytest.approx(3, rel=0.05)
-
-
-def test_a_longer_run_begins_with_the_shorter_one():
-    short, long = PLAIN.build(1), replace(PLAIN, duration_s=4000.0).build(1)
-    n = len(short)
-    assert long.arrival_s[:n] == pytest.approx(short.arrival_s)
-    for name in ("adapter", "prompt_tokens", "output_tokens", "session"):
-        assert list(getattr(long, name)[:n]) == list(getattr(short, name))
 
 
 # For which adapter ---------------------------------------------------------------------------
@@ -282,93 +257,10 @@ def test_before_0_it_is_as_in_the_first_epoch():
         assert np.mean(trace.adapter[unseen] == adapter) == pytest.approx(share, abs=4.5 * error + 1e-3)
 
 
-def test_ranks_are_given_in_turn():
-    assert [spec.rank for spec in PLAIN.build(1).adapters] == [32, 64] * 4
-
-
 # Seeds ---------------------------------------------------------------------------------------
 
 
-def changed(one, other, seed=1):
-    """Return the names of the columns that differ."""
-    a, b = one.build(seed), other.build(seed)
-    return {name for name in COLUMNS if not np.array_equal(getattr(a, name), getattr(b, name))}
-
-
-def test_the_same_seed_gives_the_same_trace_and_another_another():
-    assert changed(PLAIN, PLAIN) == set()
-    assert PLAIN.build(1).session == PLAIN.build(1).session
-    one, other = PLAIN.build(1), PLAIN.build(2)
-    for name in COLUMNS:
-        assert not np.array_equal(getattr(one, name)[:50], getattr(other, name)[:50])
-
-
-@pytest.mark.parametrize(
-    "part, columns",
-    [
-        ({"prompt_tokens": Fixed(7)}, {"prompt_tokens"}),
-        ({"first_tokens": Fixed(7)}, {"prompt_tokens"}),
-        ({"output_tokens": Fixed(7)}, {"prompt_tokens", "output_tokens"}),
-        ({"context_tokens": 10**6}, set()),
-        ({"ranks": [8]}, set()),
-    ],
-)
-def test_changing_one_part_leaves_the_others_as_they_were(part, columns):
-    assert changed(PLAIN, replace(PLAIN, **part)) == columns
-
-
 # What is refused -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ({"adapters": 0}, "workload.adapters is 0, must be a whole number of adapters, at least 1"),
-        ({"ranks": [8, 0]}, r"workload.ranks\[1\] is 0"),
-        ({"popularity": Zipf(-1)}, "workload.popularity.exponent is -1"),
-        ({"turns": Geometric(0.5)}, "workload.turns.mean is 0.5, must be at least 1"),
-        (
-            {"turns": None},
-            "workload.turns is empty, must be chosen with workload/turns=<name>, such as fixed",
-        ),
-        ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
-        ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
-        (
-            {"prompt_tokens": 5},
-            "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>",
-        ),
-        ({"first_tokens": Fixed(-1)}, "workload.first_tokens.tokens is -1"),
-        ({"gap_s": 0}, "workload.gap_s is 0, must be greater than 0 seconds"),
-        ({"gap_cv": -1}, "workload.gap_cv is -1, must be at least 0 and at most 1,000"),
-        ({"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0 requests per second"),
-        ({"cv": 1001}, "workload.cv is 1001, must be at least 0 and at most 1,000"),
-        ({"epochs": 0}, "workload.epochs is 0, must be a whole number of parts of the run"),
-        ({"epoch_sigma_log": -1}, "workload.epoch_sigma_log is -1, must be at least 0 and at most 20"),
-        ({"duration_s": 0}, "workload.duration_s is 0, must be greater than 0 seconds"),
-        ({"shape": "diurnl"}, "workload.shape is 'diurnl', must be diurnal"),
-        ({"shape": [0, 0, 1], "day_s": 1e5}, "workload.shape is 0 for all of workload.duration_s"),
-        ({"day_s": 0}, "workload.day_s is 0, must be greater than 0 seconds"),
-        ({"context_tokens": 1}, "workload.context_tokens is 1, must be a whole number of tokens, at least 2"),
-    ],
-)
-def test_a_setting_out_of_range_is_refused_by_its_key(setting, message):
-    with pytest.raises(InputError, match=message):
-        replace(PLAIN, **setting)
-
-
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        ({"context_tokens": 20}, "workload.context_tokens is 20, which is too few for the first turn of any"),
-        ({"turns": Fixed(1001)}, "workload.turns has drawn 1,001 turns .* must be at most 1,000"),
-        ({"rate_rps": 1e9}, r"workload.rate_rps x \(workload.duration_s \+ the longest conversation\) is"),
-        ({"gap_s": 1e12}, "must be at most 100,000,000 requests"),
-        ({"rate_rps": 1e-9}, "1800 seconds, in which no turn of a conversation arrives; make it longer"),
-    ],
-)
-def test_what_cannot_be_built_is_refused(setting, message):
-    with pytest.raises(InputError, match=message):
-        replace(PLAIN, **setting).build(1)
 
 
 def test_a_popularity_of_one_s_own_must_say_how_popular_adapters_are():
@@ -376,7 +268,5 @@ def test_a_popularity_of_one_s_own_must_say_how_popular_adapters_are():
         def draw(self, rng, adapters, n):
             return np.zeros(n, dtype=np.int64)
 
-    with pytest.raises(
-        InputError, match=r"Mine draws adapters and does not say .* a method rates\(adapters\)"
-    ):
+    with pytest.raises(InputError, match=r"Mine draws adapters and does not say .* a method"):
         replace(PLAIN, popularity=Mine())

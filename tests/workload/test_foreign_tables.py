@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.workload.azure import AzureLlm
 from simlora.workload.cells import Cells, objects, packed
 from simlora.workload.chunks import parquet_names
-from simlora.workload.popularity import Uniform
 from simlora.workload.published import numbered, with_one_of
 from simlora.workload.table import Table, read_table
 
@@ -47,22 +45,15 @@ def test_some_rows_and_columns(suffix, tmp_path):
 
 @pytest.mark.parametrize("suffix", [".txt", ".json"])
 def test_suffixes_of_others_are_read_only_where_they_are_expected(suffix, tmp_path):
-    with pytest.raises(
-        InputError, match=rf"has the suffix '{suffix}', must be one of .csv, .parquet, .jsonl"
-    ):
+    with pytest.raises(InputError, match=f"suffix '{suffix}', must be one of .csv, .parquet, .jsonl;"):
         read_table(written(tmp_path, suffix))
-
-
-def test_where_they_are_expected_a_wrong_suffix_is_answered_with_them_too(tmp_path):
     (tmp_path / "table.dat").write_text("a")
-    with pytest.raises(
-        InputError, match=r"has the suffix '.dat', must be one of .csv, .parquet, .jsonl, .txt, .json;"
+    for path, said in (
+        (tmp_path / "table.dat", "has the suffix '.dat', must be one of"),
+        (tmp_path, "is a folder, must be a file:"),
     ):
-        read_table(str(tmp_path / "table.dat"), foreign=True)
-    with pytest.raises(
-        InputError, match=r"is a folder, must be a file: .csv, .parquet, .jsonl, .txt, .json;"
-    ):
-        read_table(str(tmp_path), foreign=True)
+        with pytest.raises(InputError, match=f"{said} .csv, .parquet, .jsonl, .txt, .json;"):
+            read_table(str(path), foreign=True)
 
 
 @pytest.mark.parametrize("said, why", [("", "ValueError"), ("\nodd\nmore", "odd")])
@@ -89,36 +80,10 @@ def test_rows_with_one_of_some_values():
     assert with_one_of(table, "kind", None, "workload.kinds").tolist() == [0, 1, 2, 3]
     assert with_one_of(table, "kind", ["x"], "workload.kinds").tolist() == [0, 3]
     assert with_one_of(table, "kind", ["y", "x"], "workload.kinds").tolist() == [0, 2, 3]
-    with pytest.raises(
-        InputError, match=r"workload.kinds has 'xx', which no row of t.csv has; did you mean x"
-    ):
+    with pytest.raises(InputError, match=r"workload.kinds has 'xx', which no row .*; did you mean x"):
         with_one_of(table, "kind", ["xx"], "workload.kinds")
 
 
 def test_sessions_are_numbered_as_they_come():
-    assert numbered(["b", "a", None, "b", None], np.array([5.0, 1.0, 2.0, 0.0, 2.0])).tolist() == [
-        0,
-        1,
-        2,
-        0,
-        3,
-    ]
-
-
-def test_times_of_2024_come_with_and_without_a_fraction(tmp_path):
-    file = tmp_path / "week.csv"
-    rows = "2024-05-10 00:00:00.009930+00:00,5,1\n2024-05-10 00:00:01+00:00,6,2\n2024-05-11 00:00:00.5+00:00,7,3\n"
-    file.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
-    week = AzureLlm(str(file), Uniform(), year=2024)
-    assert week.build(0).arrival_s == pytest.approx([0.0, 0.99007, 86400.49007], abs=1e-9)
-    assert len(AzureLlm(str(file), Uniform(), year=2024, rows=2).build(0)) == 2
-    assert week.build(0).source == f"Azure LLM inference trace 2024, {file}"
-
-
-def test_a_missing_week_says_which_file_it_is():
-    with pytest.raises(
-        InputError, match=r"get AzureLLMInferenceTrace_conv_1week.csv from Azure/AzurePublicDataset"
-    ):
-        AzureLlm("gone.csv", Uniform(), year=2024).build(0)
-    with pytest.raises(InputError, match=r"workload.year is 2025, must be one of 2023, 2024"):
-        AzureLlm("gone.csv", Uniform(), year=2025)
+    found = numbered(["b", "a", None, "b", None], np.array([5.0, 1.0, 2.0, 0.0, 2.0]))
+    assert found.tolist() == [0, 1, 2, 0, 3]

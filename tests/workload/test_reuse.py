@@ -39,66 +39,34 @@ def trace(prompts, outputs=None, adapters=None, session=None, hashes=None, block
     )
 
 
-def found(*args, **kwargs):
-    return ideal_reuse(trace(*args, **kwargs)).found_blocks
+SAME = [(1, 2, 3)] * 4
+BOTH = ["s", "s"]
+FOUND = {
+    "its first blocks": ({"hashes": [(1, 2, 3, 4), (1, 2, 5, 6), (1, 2, 5, 7)]}, [13, 14, 13], 0 + 2 + 3),
+    "nothing behind a block that is new": ({"hashes": [(1, 2, 3), (4, 2, 5)]}, [9, 9], 0),
+    # Of 10 tokens the third block is a half; a prompt with all of it has a block of another hash, or should have.
+    "no block that is a part": ({"hashes": [(1, 2, 3), (1, 2, 3, 4, 5)]}, [10, 20], 2),
+    "all but one token, which is computed": ({"hashes": [(1, 2), (1, 2), (1, 2, 3)]}, [8, 8, 9], 0 + 1 + 2),
+    "no answers, which have no hashes": ({"outputs": [100, 1], "hashes": [(1,), (1, 2, 3)]}, [4, 9], 1),
+    "KV of the same adapter": ({"adapters": [0, 0, 0, 0], "hashes": SAME}, [9] * 4, 6),
+    "no KV of another adapter": ({"adapters": [0, 1, BASE_MODEL, 1], "hashes": SAME}, [9] * 4, 2),
+    # 5 of the second prompt's 20 tokens are new; of 15 before 14 have KV: three blocks of four.
+    "all of the turn before but its last token": ({"outputs": [5, 1], "session": BOTH}, [10, 20], 3),
+    "and of one more block": ({"outputs": [7, 1], "session": BOTH}, [10, 20], 4),
+    "no more than is asked for": ({"outputs": [90, 1, 1], "session": ["s"] * 3}, [10, 10, 30], 2 + 7),
+    "nothing of another session": ({"session": ["s", "t"]}, [9, 9], 0),
+    "nothing of a session with another adapter": ({"session": BOTH, "adapters": [0, 1]}, [9, 9], 0),
+    "a session around a request that has none": ({"session": ["s", None, "s"]}, [9, 9, 9], 2),
+    "nothing of no session without hashes": ({}, [9, 9], 0),
+    "hashes where there are some": ({"session": [None] * 3, "hashes": [(), (1, 2), (1, 2)]}, [9, 9, 9], 2),
+    "hashes before sessions": ({"session": BOTH, "hashes": [(1, 2), (3, 4)]}, [9, 9], 0),
+}
 
 
-# Prompts with hashes -------------------------------------------------------------------------
-
-
-def test_a_prompt_finds_the_blocks_that_it_begins_with():
-    assert found([13, 14, 13], hashes=[(1, 2, 3, 4), (1, 2, 5, 6), (1, 2, 5, 7)]) == 0 + 2 + 3
-
-
-def test_nothing_is_found_behind_a_block_that_is_new():
-    assert found([9, 9], hashes=[(1, 2, 3), (4, 2, 5)]) == 0
-
-
-def test_blocks_that_are_a_part_are_not_kept():
-    """Of 10 tokens the third block is a half; whoever has all of it has a block of another hash, or should have."""
-    assert found([10, 20], hashes=[(1, 2, 3), (1, 2, 3, 4, 5)]) == 2
-
-
-def test_one_token_is_always_left_to_compute():
-    assert found([8, 8, 9], hashes=[(1, 2), (1, 2), (1, 2, 3)]) == 0 + 1 + 2
-
-
-def test_answers_have_no_hashes_and_are_not_found():
-    assert found([4, 9], outputs=[100, 1], hashes=[(1,), (1, 2, 3)]) == 1
-
-
-def test_kv_of_another_adapter_is_of_no_use():
-    same = [(1, 2, 3)] * 4
-    assert found([9] * 4, adapters=[0, 0, 0, 0], hashes=same) == 6
-    assert found([9] * 4, adapters=[0, 1, BASE_MODEL, 1], hashes=same) == 2
-
-
-# Sessions ------------------------------------------------------------------------------------
-
-
-def test_a_turn_finds_prompt_and_answer_of_the_turn_before_but_for_the_last_token():
-    """5 of the second prompt's 20 tokens are new; of 15 before 14 have KV: three blocks of four."""
-    assert found([10, 20], outputs=[5, 1], session=["s", "s"]) == 3
-    assert found([10, 20], outputs=[7, 1], session=["s", "s"]) == 4
-
-
-def test_a_turn_finds_no_more_than_it_asks_for():
-    assert found([10, 10, 30], outputs=[90, 1, 1], session=["s"] * 3) == 2 + 7
-
-
-def test_sessions_are_apart_and_so_are_their_adapters():
-    assert found([9, 9], session=["s", "t"]) == 0
-    assert found([9, 9], session=["s", "s"], adapters=[0, 1]) == 0
-    assert found([9, 9, 9], session=["s", None, "s"]) == 2
-
-
-def test_a_request_of_no_session_and_without_hashes_finds_nothing():
-    assert found([9, 9]) == 0
-    assert found([9, 9, 9], session=[None] * 3, hashes=[(), (1, 2), (1, 2)]) == 2
-
-
-def test_hashes_go_before_sessions():
-    assert found([9, 9], session=["s", "s"], hashes=[(1, 2), (3, 4)]) == 0
+@pytest.mark.parametrize("name", FOUND)
+def test_a_prompt_finds(name):
+    more, prompts, blocks = FOUND[name]
+    assert ideal_reuse(trace(prompts, **more)).found_blocks == blocks
 
 
 # Shares --------------------------------------------------------------------------------------

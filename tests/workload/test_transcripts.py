@@ -1,4 +1,4 @@
-"""ShareGPT and LMSYS-Chat-1M: what was said becomes requests, with times that nobody has written down."""
+"""ShareGPT and LMSYS-Chat-1M: what was said becomes requests, with times that no file has."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ TALKS = [
     [("human", 40), ("gpt", 0)],
     [],
 ]
-"""Who says how many characters."""
+"""The speaker and the length, in characters, of each message of each conversation."""
 
 
 def shared(path, talks):
     rows = [
-        {"id": str(i), "conversations": [{"from": who, "value": "x" * n} for who, n in talk]}
+        {"id": str(i), "conversations": [{"from": speaker, "value": "x" * n} for speaker, n in talk]}
         for i, talk in enumerate(talks)
     ]
     path.write_text(json.dumps(rows))
@@ -73,51 +73,31 @@ def test_a_prompt_is_all_that_was_said_before_and_the_question(sharegpt):
         ("conversation_1", 30, 1),
         ("conversation_2", 7, 4),
     ]
-    assert trace.notices == (
-        f"{sharegpt.path}: 2 of 5 rows have no question with an answer and were dropped.",
-    )
+    dropped = "2 of 5 rows have no question with an answer and were dropped."
+    assert trace.notices == (f"{sharegpt.path}: {dropped}",)
+    whole = replace(sharegpt, tokens_per_character=1.0).build(0)
+    assert sorted(whole.prompt_tokens.tolist()) == [28, 40, 120, 161]
+    reuse = ideal_reuse(trace, block_tokens=1)
+    assert reuse.found_tokens == 10 + 20 - 1  # the last token of an answer has no KV
 
 
-def test_conversations_begin_by_their_arrivals_and_turns_follow_by_gaps(sharegpt):
+def test_conversations_begin_by_their_arrivals_and_turns_follow_by_gaps_for_one_adapter(sharegpt):
     assert sharegpt.build(0).arrival_s.tolist() == [1.0, 2.0, 3.0, 101.0]
     slower = replace(sharegpt, arrivals=Gamma(0.5, 0.0), gap_s=2.0)
     assert slower.build(0).arrival_s.tolist() == [2.0, 4.0, 4.0, 6.0]
-
-
-def test_times_are_drawn_with_the_run_s_seed(sharegpt):
+    assert sharegpt.build(0).adapter.tolist() == [0, 1, 2, 0]
+    assert set(replace(sharegpt, adapters=0).build(0).adapter.tolist()) == {BASE_MODEL}
     drawn = replace(sharegpt, arrivals=Poisson(1.0), gap_cv=1.0)
     assert drawn.build(1).arrival_s.tolist() == drawn.build(1).arrival_s.tolist()
     assert len({tuple(drawn.build(seed).arrival_s.tolist()) for seed in range(5)}) == 5
 
 
-def test_a_conversation_has_one_adapter(sharegpt):
-    assert sharegpt.build(0).adapter.tolist() == [0, 1, 2, 0]
-    assert set(replace(sharegpt, adapters=0).build(0).adapter.tolist()) == {BASE_MODEL}
-
-
-def test_the_next_turn_finds_what_was_said(sharegpt):
-    reuse = ideal_reuse(sharegpt.build(0), block_tokens=1)
-    assert reuse.found_tokens == 10 + 20 - 1  # the last token of an answer has no KV
-
-
-def test_characters_become_tokens_at_a_rate_of_one_s_own(sharegpt):
-    assert sorted(replace(sharegpt, tokens_per_character=1.0).build(0).prompt_tokens.tolist()) == [
-        28,
-        40,
-        120,
-        161,
-    ]
-
-
 def test_a_conversation_ends_before_it_is_too_long(sharegpt):
     trace = replace(sharegpt, context_tokens=42).build(0)
     assert sorted(trace.prompt_tokens.tolist()) == [7, 10, 30]
-    assert (
-        trace.notices[1] == f"{sharegpt.path}: 1 of 4 turns exceed workload.context_tokens and were dropped."
-    )
-    with pytest.raises(
-        InputError, match=r"has no turn with a question and an answer within workload.context_tokens"
-    ):
+    dropped = "1 of 4 turns exceed workload.context_tokens and were dropped."
+    assert trace.notices[1] == f"{sharegpt.path}: {dropped}"
+    with pytest.raises(InputError, match=r"has no turn with a question and an answer within"):
         replace(sharegpt, context_tokens=2).build(0)
 
 
@@ -135,55 +115,49 @@ def test_an_object_a_line_is_read_as_a_list_is(sharegpt, tmp_path):
     assert lines.prompt_tokens.tolist() == sharegpt.build(0).prompt_tokens.tolist()
 
 
-# Lengths alone -------------------------------------------------------------------------------
-
-
-def test_lengths_need_no_estimate(sharegpt, tmp_path):
+def test_lengths_need_no_estimate_and_may_have_arrivals_of_their_own(sharegpt, tmp_path):
     (tmp_path / "lengths.csv").write_text("input_tokens,output_tokens\n100,5\n30,6\n")
-    trace = replace(sharegpt, path=str(tmp_path / "lengths.csv")).build(0)
-    assert trace.prompt_tokens.tolist() == [100, 30]
-    assert trace.output_tokens.tolist() == [5, 6]
+    alone = replace(sharegpt, path=str(tmp_path / "lengths.csv"))
+    trace = alone.build(0)
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([100, 30], [5, 6])
     assert trace.arrival_s.tolist() == [1.0, 2.0]
-
-
-def test_lengths_may_have_arrivals_of_their_own(sharegpt, tmp_path):
     (tmp_path / "lengths.csv").write_text("arrival_s,input_tokens,output_tokens\n9,100,5\n7.5,30,6\n")
-    own = replace(sharegpt, path=str(tmp_path / "lengths.csv"), arrivals=None)
-    assert own.build(0).arrival_s.tolist() == [7.5, 9.0]
-    assert own.build(0).prompt_tokens.tolist() == [30, 100]
-    assert replace(own, arrivals=Gamma(1.0, 0.0)).build(0).arrival_s.tolist() == [1.0, 2.0]
-
-
-def test_without_arrivals_it_says_what_to_choose(sharegpt):
-    with pytest.raises(
-        InputError, match=r"workload.arrivals is empty, must be chosen with workload/arrivals=poisson"
-    ):
+    own = replace(alone, arrivals=None).build(0)
+    assert own.arrival_s.tolist() == [7.5, 9.0]
+    assert own.prompt_tokens.tolist() == [30, 100]
+    assert alone.build(0).arrival_s.tolist() == [1.0, 2.0]
+    with pytest.raises(InputError, match=r"workload.arrivals is empty, must be chosen with workload/arr"):
         replace(sharegpt, arrivals=None).build(0)
 
 
 # LMSYS ---------------------------------------------------------------------------------------
 
 
-def test_conversations_of_a_parquet_file(lmsys):
-    trace = lmsys.build(0)
-    assert trace.prompt_tokens.tolist() == [2] * 4
-    assert trace.output_tokens.tolist() == [1] * 4
-    assert len(trace.adapters) == 100
+def test_conversations_of_a_parquet_file_of_which_only_what_is_needed_is_read(lmsys):
+    for dropped in ([], ["turn", "redacted", "openai_moderation"]):
+        pd.read_parquet(lmsys.path).drop(columns=dropped).to_parquet(lmsys.path)
+        trace = lmsys.build(0)
+        assert trace.prompt_tokens.tolist() == [2] * 4
+        assert trace.output_tokens.tolist() == [1] * 4
+        assert len(trace.adapters) == 100
 
 
 def test_a_model_can_be_the_adapter(lmsys):
-    trace = replace(lmsys, adapter_by="model").build(0)
+    by_model = replace(lmsys, adapter_by="model")
+    trace = by_model.build(0)
     assert trace.adapters == (AdapterSpec("<b>owl</b>", 8), AdapterSpec("owl", 16), AdapterSpec("wren", 8))
     assert np.bincount(trace.adapter).tolist() == [1, 1, 2]
-
-
-def test_what_it_does_not_need_it_does_not_read(lmsys):
-    frame = pd.read_parquet(lmsys.path).drop(columns=["turn", "redacted", "openai_moderation"])
+    frame = pd.read_parquet(lmsys.path)
+    frame.loc[1, "model"] = None
     frame.to_parquet(lmsys.path)
-    assert len(lmsys.build(0)) == 4
+    with pytest.raises(InputError, match="row 2: model is empty, must be the name of a model"):
+        by_model.build(0)
 
 
 # What is refused -----------------------------------------------------------------------------
+
+
+LIST = "must be a list of messages"
 
 
 @pytest.mark.parametrize(
@@ -196,47 +170,12 @@ def test_what_it_does_not_need_it_does_not_read(lmsys):
         ("[" * 100_000, "is not well-formed JSON"),
         ("[]", "has no column conversations, must have id, conversations, or input_tokens, output_tokens"),
         ('[{"id": "a"}]', "has no column conversations, must have id, conversations, or input_tokens"),
-        (
-            '[{"conversations": "hi"}]',
-            "row 1: conversations is 'hi', must be a list of messages, each with from and",
-        ),
-        ('[{"conversations": [5]}]', r"row 1: conversations is \[5\], must be a list of messages"),
-        (
-            '[{"conversations": []}, {"conversations": [{"from": "gpt"}]}]',
-            "row 2: conversations is .*, must be a list",
-        ),
+        ('[{"conversations": "hi"}]', f"row 1: conversations is 'hi', {LIST}, each with from and"),
+        ('[{"conversations": [5]}]', rf"row 1: conversations is \[5\], {LIST}"),
+        ('[{"conversations": []}, {"conversations": [{"from": "gpt"}]}]', "row 2: conversations is"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(sharegpt, text, message):
     Path(sharegpt.path).write_text(text)
     with pytest.raises(InputError, match=message):
         sharegpt.build(0)
-
-
-def test_an_empty_model_is_refused(lmsys):
-    frame = pd.read_parquet(lmsys.path)
-    frame.loc[1, "model"] = None
-    frame.to_parquet(lmsys.path)
-    with pytest.raises(InputError, match="row 2: model is empty, must be the name of a model"):
-        replace(lmsys, adapter_by="model").build(0)
-
-
-@pytest.mark.parametrize(
-    "setting, message",
-    [
-        (
-            {"tokens_per_character": 0},
-            "workload.tokens_per_character is 0, must be greater than 0 and at most 10",
-        ),
-        ({"gap_s": 0}, "workload.gap_s is 0"),
-        ({"gap_cv": -1}, "workload.gap_cv is -1"),
-        ({"context_tokens": 1}, "workload.context_tokens is 1"),
-        ({"rows": 0}, "workload.rows is 0"),
-        ({"adapters": -1}, "workload.adapters is -1"),
-        ({"arrivals": Poisson(0)}, "workload.arrivals.rate_rps is 0"),
-        ({"adapter_by": "user"}, "workload.adapter_by is 'user', must be one of conversation, model"),
-    ],
-)
-def test_a_setting_out_of_range_is_refused_by_its_key(lmsys, setting, message):
-    with pytest.raises(InputError, match=message):
-        replace(lmsys, **setting)

@@ -1,0 +1,131 @@
+"""What each command says when it is asked how to be used, and when it is used otherwise."""
+
+from __future__ import annotations
+
+import json
+from importlib import import_module
+
+import pytest
+
+from tests.cli.command import COMMANDS
+
+TOLD = {
+    "simlora": "seed= fast_forward= calibration= cluster.replicas= hydra.run.dir= replica.kv_token_budget= "
+    "replica.max_num_seqs= replica.max_num_batched_tokens= replica.max_wait_tokens= replica.reserve=",
+    "simlora-sweep": "examples --seeds --against --backend SIMLORA_CACHE_DIR sweep.parquet",
+    "simlora-capacity": "examples --replicas --limit SIMLORA_CACHE_DIR capacity.json",
+    "simlora-report": "examples --x --by --figure --out simlora-sweep requests.parquet",
+    "simlora-trace": "examples list show info convert --format --picture seed=N import --map --ranks --base-model "
+    "--failed --rate",
+}
+GROUPS = ("system", "model", "gpu", "workload", "scheduler", "loader", "eviction", "kernel", "router")
+
+
+@pytest.mark.parametrize("command", TOLD)
+def test_help_teaches_and_writes_nothing(command, simlora, capsys):
+    assert import_module(COMMANDS[command]).main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert [word for word in TOLD[command].split() if word not in out] == []
+    assert [group for group in GROUPS if command == "simlora" and f"\n{group}: " not in out] == []
+    assert simlora.files() == []
+
+
+def test_so_does_a_version(simlora):
+    ended = simlora("--version")
+    assert (ended.status, ended.out.partition(" ")[0], simlora.files()) == (0, "simlora", [])
+
+
+PLAN = (
+    "model=llama_3_1_8b",
+    "workload=per_adapter",
+    "workload.adapters=8",
+    "workload.duration_s=60",
+    "--gpus=l40s",
+)
+USUAL = {
+    "plan": (*PLAN, "workload.rates_rps=[0.2]", "slo.ttft_s=2", "--tp=1", "--seeds=1", "--jobs=1"),
+    "serve": ("gpu=a10g", "model=llama_7b", "workload.duration_s=3", "report=false"),
+}
+"""What is typed before the mistake."""
+MISTAKES = {
+    "capacity --limit=ttft_s.p95": "--limit 'ttft_s.p95' must be NAME=VALUE, such as ttft_s.p95=10",
+    "capacity --limit=ttft_s.p95=soon": "--limit ttft_s.p95 is 'soon', must be a number",
+    "capacity --replicas --key=workload.adapters": "--replicas and --key cannot be given together",
+    "capacity --seeds=0": "seeds is 0",
+    "capacity --jobs=0": "jobs is 0, must be a whole number of processes, at least 1",
+    "capacity --limit=ttft_s.p95=1 --limit=ttft_s.p95=2": "--limit is given twice for ttft_s.p95",
+    "capacity gpu=b200": "there is no gpu 'b200'",
+    "sweep system=slora,slorax": "there is no system 'slorax'",
+    "sweep --seeds=0": "seeds is 0, must be a whole number",
+    "sweep seed=1,2": "seed=1,2 is given as a number of seeds, such as seeds=2",
+    "sweep --backend=slurm": "backend is 'slurm'; choose one of dask, loky, ray",
+    "sweep replica.kv_token_budget=10,20 workload.duration_s=20 --jobs=1": "none of the 2 runs could be simulated",
+    "plan --gpus=a800_80g": "no price of gpu=a800_80g is known; give one with --price a800_80g=USD",
+    "plan --price l40s": "--price 'l40s' must be NAME=VALUE, such as l40s=1.9",
+    "plan --price l40s=cheap": "--price l40s is 'cheap', must be a number",
+    "plan --price=l40s=1 --price=l40s=2": "--price is given twice for l40s; give each once",
+    "plan --price=l40s=1 --tp=two": "--tp is 'two', must be a number",
+    "plan --price=l40s=1 --tune=replica.slots=2": "--tune replica.slots: vllm has no such flag",
+    "serve --speed 0": "--speed is 0.0, must be greater than 0 simulated seconds a second",
+    "serve --port 70000": "--port is 70000, must be a whole number, at least 0 and at most 65,535",
+    "serve --record seen.parquet": "--record seen.parquet has the suffix '.parquet', must be .csv",
+    "serve --record no/such/seen.csv": "--record no/such/seen.csv cannot be written",
+    "serve --tokenizer none.json": "--tokenizer none.json is no file, must be a tokenizer.json",
+    "serve --host no.such.host.invalid --port 0": "cannot listen on no.such.host.invalid port 0",
+    "serve until_s=5": "until_s ends a run at a time, and a server runs until it is stopped",
+    "serve until_missed=0.5": "until_missed counts the requests of a trace",
+    "serve --per-replica host.replicas=2 cluster.replicas=2": "your router, which needs host.replicas=1",
+    "serve gpu=x": "gpu",
+    "calibrate list h900": "no calibration has h900 in its name",
+    "calibrate show": "show takes the name of one calibration",
+    "calibrate show l40s-mistral_7b-tp2-vlm": "did you mean l40s-mistral_7b-tp2-vllm",
+    "calibrate derive --gpu l40s": "needs --model",
+    "calibrate derive --gpu l4os --model mistral_7b": "did you mean l40s",
+    "calibrate derive --gpu npu_64g --model mistral_7b": "kernels of npu_64g are not known",
+    "calibrate derive --gpu l40s --model mistral_7b --tp 5": "must divide the 32 attention heads",
+    "calibrate derive --gpu l40s --model mistral_7b --tp 0": "--tp is 0, must be at least 1",
+    "trace import": "simlora-trace import needs LOG; see simlora-trace --help",
+    "trace import gone.csv": "gone.csv does not exist",
+    "trace import .": ". is a folder, must be a file",
+    "trace import log.jsonl a.csv b.csv": "simlora-trace import takes no 'b.csv'",
+    "trace import log.jsonl out.txt": "out.txt has the suffix '.txt', must be one of .csv, .parquet, .jsonl",
+    "trace import log.jsonl log.jsonl": "log.jsonl is the log to be read, must be another",
+    "trace import log.jsonl --rank=x": "--rank is 'x', must be a whole number, at least 1 and at most 1,024",
+    "trace import log.jsonl --rank=": "--rank is '', must be a whole number",
+    "trace import log.jsonl --picture=a.png": "simlora-trace import draws no picture; simlora-trace info does",
+    "trace import log.jsonl --rate=0": "--rate is 0, must be greater than 0 requests per second",
+    "trace import log.jsonl --rank=8 --ranks=ranks.csv": "--ranks and --rank both say which rank an adapter has",
+    "trace import log.jsonl --failed=drp": "--failed is 'drp'; did you mean drop?",
+    "trace import log.jsonl --map=arrival": "--map has 'arrival', must be ours=theirs, such as arrival=timestamp",
+    "trace import log.jsonl --map=arival=time": "--map has no column 'arival' of ours; did you mean arrival?",
+}
+
+
+@pytest.mark.parametrize("typed", MISTAKES)
+def test_a_mistake_is_a_sentence_and_leaves_nothing(typed, at_home, capsys):
+    log = {"time": 1_769_860_800, "model": "sql", "usage": {"prompt_tokens": 10, "completion_tokens": 4}}
+    (at_home / "log.jsonl").write_text(json.dumps(log))
+    (at_home / "ranks.csv").write_text("adapter,rank\nsql,16\n")
+    command, *words = typed.split(" ")
+    assert import_module(COMMANDS[f"simlora-{command}"]).main([*USUAL.get(command, ()), *words]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("simlora: error: ")
+    assert MISTAKES[typed] in line
+    left = {path.name for path in at_home.rglob("*") if path.is_file() and "cache" not in path.parts}
+    assert left == {"log.jsonl", "ranks.csv"}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("capacity --find=rate", "unrecognized arguments: --find=rate"),
+        ("capacity --seed=2", "unrecognized arguments: --seed=2"),
+        ("trace list --all", "usage: simlora-trace"),
+        ("trace", "usage: simlora-trace"),
+        ("report", "usage: simlora-report"),
+    ],
+)
+def test_unknown_options_and_missing_words_are_answered_with_the_usage(typed, said, capsys):
+    command, *words = typed.split(" ")
+    assert import_module(COMMANDS[f"simlora-{command}"]).main(words) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,319 @@
+"""What every workload promises: seeds, order, ranks, parts that are independent, and refusals that name their key."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from simlora.core.errors import InputError
+from simlora.core.trace import BASE_MODEL
+from simlora.workload.arrivals import Gamma, Poisson
+from simlora.workload.azure_functions import AzureFunctions2021
+from simlora.workload.conversations import Conversations
+from simlora.workload.functions import Functions
+from simlora.workload.lengths import Fixed, Geometric, LogNormal, Uniform
+from simlora.workload.lmsys import Lmsys
+from simlora.workload.per_adapter import PerAdapter
+from simlora.workload.popularity import Explicit, Power, Zipf
+from simlora.workload.production import Production
+from simlora.workload.slora import SLora
+from simlora.workload.synthetic import Synthetic
+
+LENGTHS = (Uniform(8, 512), Uniform(4, 64))
+FIVE = (8, 16, 32, 64, 128)
+WORKLOADS = {
+    "synthetic": Synthetic(Poisson(5.0), Power(1.0), *LENGTHS, adapters=10, ranks=[8, 16]),
+    "slora": SLora(adapters=5, ranks=[64, 32, 16, 8], seed=None),
+    "functions": Functions(*LENGTHS, adapters=4, functions=20, sigma_log=1.0, rate_rps=20.0, ranks=[8, 16]),
+    "conversations": Conversations(
+        Uniform(8, 100), Uniform(20, 300), Geometric(3.0), Zipf(1.0), adapters=8, context_tokens=None
+    ),
+    "per_adapter": PerAdapter(
+        *LENGTHS, adapters=6, ranks=[8, 16], rates_rps=[4, 1], counts=[2, 4], duration_s=500
+    ),
+    "production": Production(
+        *LENGTHS,
+        shares=[5, 4, 3, 2, 1],
+        trends=([1, 3], [1], [0, 1, 0], [1, 1, 4], [2, 1]),
+        ranks=FIVE,
+        requests=500,
+        span_s=6000.0,
+        duration_s=5000.0,
+    ),
+}
+READERS = {
+    "invocations": AzureFunctions2021("trace.txt", Fixed(10), Fixed(20)),
+    "transcripts": Lmsys("train.parquet", Power(1.0), Poisson(2.0)),
+}
+COLUMNS = ("arrival_s", "adapter", "prompt_tokens", "output_tokens")
+every_workload = pytest.mark.parametrize("name", WORKLOADS)
+
+
+def changed(one, other, seed=1):
+    """Return the names of the columns that differ."""
+    a, b = one.build(seed), other.build(seed)
+    return {name for name in COLUMNS if not np.array_equal(getattr(a, name), getattr(b, name))}
+
+
+@every_workload
+def test_equal_seeds_give_equal_traces_and_other_seeds_others(name):
+    workload = WORKLOADS[name]
+    one, again, other = (workload.build(seed) for seed in (1, 1, 2))
+    assert (one.session, one.adapters) == (again.session, again.adapters)
+    for column in COLUMNS:
+        assert np.array_equal(getattr(one, column), getattr(again, column))
+        assert not np.array_equal(getattr(one, column)[:50], getattr(other, column)[:50])
+
+
+@every_workload
+def test_requests_come_in_order_until_the_end_and_declare_their_output_exactly(name):
+    workload = WORKLOADS[name]
+    trace = workload.build(1)
+    assert np.all(np.diff(trace.arrival_s) >= 0)
+    assert trace.arrival_s[0] >= 0
+    assert trace.arrival_s[-1] < workload.duration_s or name == "slora"  # which has a number of requests
+    assert np.array_equal(trace.max_output_tokens, trace.output_tokens)
+
+
+@every_workload
+def test_adapters_have_their_ranks_in_turn_whether_asked_for_or_not(name):
+    workload = WORKLOADS[name]
+    specs = workload.build(1).adapters
+    assert [spec.rank for spec in specs] == np.resize(workload.ranks, workload.adapters).tolist()
+    assert [spec.name for spec in specs] == [f"adapter_{i}" for i in range(workload.adapters)]
+
+
+@pytest.mark.parametrize("name", ["synthetic", "slora"])
+def test_without_adapters_the_same_requests_are_for_the_base_model(name):
+    alone = replace(WORKLOADS[name], adapters=0)
+    assert alone.build(1).adapters == ()
+    assert set(alone.build(1).adapter.tolist()) == {BASE_MODEL}
+    assert changed(WORKLOADS[name], alone) == {"adapter"}
+
+
+@pytest.mark.parametrize(
+    "name, setting, longer_s",
+    [
+        *(("functions", {"cv": cv}, 330.0) for cv in (0, 1, 4)),
+        ("per_adapter", {}, 900.0),
+        ("conversations", {}, 4000.0),
+        ("production", {}, 6000.0),
+    ],
+)
+def test_a_longer_run_begins_with_the_shorter_one(name, setting, longer_s):
+    workload = replace(WORKLOADS[name], **setting)
+    short, long = workload.build(1), replace(workload, duration_s=longer_s).build(1)
+    n = len(short)
+    if name == "conversations":  # whose times are sums that begin elsewhere
+        assert long.arrival_s[:n] == pytest.approx(short.arrival_s)
+        assert long.session[:n] == short.session
+    else:
+        assert np.array_equal(long.arrival_s[:n], short.arrival_s)
+    for column in COLUMNS[1:]:
+        assert np.array_equal(getattr(short, column), getattr(long, column)[:n])
+
+
+WIDE = LogNormal(5, 1, 1, 900)
+COUNTED = {"duration_s": None, "requests": 400}
+
+
+@pytest.mark.parametrize(
+    "name, part, columns",
+    [
+        ("synthetic", {"popularity": Zipf(1.0)}, {"adapter"}),
+        ("synthetic", {"prompt_tokens": WIDE}, {"prompt_tokens"}),
+        ("synthetic", {"output_tokens": Fixed(7)}, {"output_tokens"}),
+        ("functions", {"prompt_tokens": WIDE}, {"prompt_tokens"}),
+        ("functions", {"output_tokens": Fixed(7)}, {"output_tokens"}),
+        ("functions", {"shape": "diurnal"}, {"arrival_s"}),
+        ("functions", {"length_scale": 2}, {"prompt_tokens", "output_tokens"}),
+        ("functions", {"context_tokens": None}, set()),
+        ("conversations", {"prompt_tokens": Fixed(7)}, {"prompt_tokens"}),
+        ("conversations", {"first_tokens": Fixed(7)}, {"prompt_tokens"}),
+        ("conversations", {"output_tokens": Fixed(7)}, {"prompt_tokens", "output_tokens"}),
+        ("conversations", {"context_tokens": 10**6}, set()),
+        ("conversations", {"ranks": [8]}, set()),
+        ("production", {"prompt_tokens": Fixed(7)}, {"prompt_tokens"}),
+        ("production", {"output_tokens": Fixed(7)}, {"output_tokens"}),
+        ("production", {"correlation": 0.5, "prompt_tokens": Fixed(7)}, {"prompt_tokens", "output_tokens"}),
+        ("production", {"adapters": 50}, {"adapter"}),
+        ("production", {"split_exponent": 2}, {"adapter"}),
+        ("production", {"rate_rps": 40.0, "duration_s": None}, {"arrival_s"}),
+    ],
+)
+def test_changing_one_part_leaves_the_others_as_they_were(name, part, columns):
+    workload = WORKLOADS[name]
+    if name == "production":
+        workload = replace(workload, duration_s=None)
+    assert changed(workload, replace(workload, **part)) == columns
+
+
+def test_changing_the_arrivals_leaves_what_arrives_as_it_was():
+    counted = replace(WORKLOADS["synthetic"], **COUNTED)
+    assert changed(counted, replace(counted, arrivals=Gamma(1.0, 4.0))) == {"arrival_s"}
+
+
+# What is refused -----------------------------------------------------------------------------
+
+OF_ALL = [
+    ({"ranks": [8, 0, 1, 1, 1]}, r"workload.ranks\[1\] is 0"),
+    ({"duration_s": 0}, "workload.duration_s is 0, must be greater than 0 seconds"),
+]
+OF_LENGTHS = [
+    ({"prompt_tokens": Fixed(0)}, "workload.prompt_tokens.tokens is 0"),
+    ({"output_tokens": Uniform(9, 3)}, "workload.output_tokens.hi is 3"),
+    ({"prompt_tokens": 5}, "workload.prompt_tokens is 5, must be chosen with workload/prompt_tokens=<name>"),
+]
+REFUSED = [
+    *((name, *each) for name in (*WORKLOADS, "invocations") for each in OF_ALL),
+    *((name, *each) for name in (*WORKLOADS, "invocations") if name != "slora" for each in OF_LENGTHS),
+    ("synthetic", {"arrivals": Poisson(0)}, "workload.arrivals.rate_rps is 0, must be greater than 0"),
+    ("synthetic", {"popularity": Power(-1)}, "workload.popularity.alpha is -1"),
+    ("synthetic", {"popularity": Explicit([1, 2])}, "workload.popularity.weights has 2 entries"),
+    ("synthetic", {"adapters": -1}, "workload.adapters is -1"),
+    ("synthetic", {"duration_s": None, "requests": 0}, "workload.requests is 0"),
+    ("synthetic", {"requests": 5}, "workload.duration_s and workload.requests: both given"),
+    ("synthetic", {"duration_s": None}, "workload.duration_s and workload.requests: neither given"),
+    ("slora", {"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0 requests per second"),
+    ("slora", {"rate_rps": "fast"}, "workload.rate_rps is 'fast', must be a finite number greater than 0"),
+    ("slora", {"rate_rps": True}, "workload.rate_rps is True"),
+    ("slora", {"rate_rps": float("inf")}, "workload.rate_rps is inf"),
+    ("slora", {"rate_rps": 1e300, "duration_s": 1e300}, "workload.rate_rps x workload.duration_s is inf"),
+    ("slora", {"duration_s": -1}, "workload.duration_s is -1, must be greater than 0 seconds"),
+    ("slora", {"duration_s": 0.1}, "workload.rate_rps x workload.duration_s is 0.2, must be at least 1"),
+    ("slora", {"cv": 0}, "workload.cv is 0, must be at least 1e-06 and at most 1,000"),
+    ("slora", {"alpha": 0}, "workload.alpha is 0, must be greater than 0"),
+    ("slora", {"adapters": -1}, "workload.adapters is -1, must be a whole number of adapters, at least 0"),
+    ("slora", {"adapters": 1.5}, "workload.adapters is 1.5"),
+    ("slora", {"ranks": []}, r"workload.ranks is \[\], must be a list with at least one entry"),
+    ("slora", {"ranks": 8}, r"workload.ranks is 8, must be a list .* such as \[64,32,16,8\]"),
+    ("slora", {"ranks": [10_000]}, r"workload.ranks\[0\] is 10000, .* at least 1 and at most 1,024"),
+    ("slora", {"prompt_tokens": [8]}, r"workload.prompt_tokens is \[8\], must be \[lo, hi\]"),
+    ("slora", {"prompt_tokens": [0, 8]}, r"workload.prompt_tokens\[0\] is 0, must be a whole number"),
+    ("slora", {"output_tokens": [8, 8]}, r"workload.output_tokens\[1\] is 8, .* at least 9"),
+    ("slora", {"bos_tokens": -1}, "workload.bos_tokens is -1"),
+    ("slora", {"seed": -1}, "workload.seed is -1"),
+    ("functions", {"adapters": 0}, "workload.adapters is 0, must be a whole number of adapters, at least 1"),
+    ("functions", {"functions": 0}, "workload.functions is 0, must be a whole number of functions"),
+    ("functions", {"functions": 10**7}, "workload.functions is 10000000, .* at most 1,000,000"),
+    ("functions", {"sigma_log": -1}, "workload.sigma_log is -1, must be at least 0 and at most 20"),
+    ("functions", {"stride": 0}, "workload.stride is 0, must be a whole number of functions, at least 1"),
+    ("functions", {"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0 requests per second"),
+    ("functions", {"cv": -1}, "workload.cv is -1, must be at least 0 and at most 1,000"),
+    ("functions", {"rate_rps": 1e8}, "workload.rate_rps x workload.duration_s is .* at most 100,000,000"),
+    ("functions", {"day_s": 0}, "workload.day_s is 0, must be greater than 0 seconds"),
+    ("functions", {"shape": "diurnl"}, "workload.shape is 'diurnl', must be diurnal, numbers over a day"),
+    ("functions", {"shape": []}, r"workload.shape is \[\], must be a list with at least one entry"),
+    ("functions", {"shape": 3}, "workload.shape is 3, must be a list"),
+    ("functions", {"shape": [1, -2]}, r"workload.shape\[1\] is -2, must be at least 0"),
+    ("functions", {"shape": [0, 0]}, "workload.shape is all 0, must have at least one number"),
+    ("functions", {"shape": [0, 1], "day_s": 1000}, "workload.shape is 0 for all of .* is 100 seconds"),
+    ("functions", {"shape": "diurnal", "day_s": 1e-4}, "workload.day_s is 0.0001 .* than 10,000,000"),
+    ("functions", {"length_scale": 0}, "length_scale is 0, must be greater than 0 and at most 1,000"),
+    ("functions", {"context_tokens": 1}, "workload.context_tokens is 1, .* at least 2"),
+    ("conversations", {"adapters": 0}, "workload.adapters is 0"),
+    ("conversations", {"popularity": Zipf(-1)}, "workload.popularity.exponent is -1"),
+    ("conversations", {"turns": Geometric(0.5)}, "workload.turns.mean is 0.5, must be at least 1"),
+    ("conversations", {"turns": None}, "workload.turns is empty, must be chosen with workload/turns=<name>"),
+    ("conversations", {"first_tokens": Fixed(-1)}, "workload.first_tokens.tokens is -1"),
+    ("conversations", {"gap_s": 0}, "workload.gap_s is 0, must be greater than 0 seconds"),
+    ("conversations", {"gap_cv": -1}, "workload.gap_cv is -1, must be at least 0 and at most 1,000"),
+    ("conversations", {"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0"),
+    ("conversations", {"cv": 1001}, "workload.cv is 1001, must be at least 0 and at most 1,000"),
+    ("conversations", {"epochs": 0}, "workload.epochs is 0, must be a whole number of parts of the run"),
+    ("conversations", {"epoch_sigma_log": -1}, "epoch_sigma_log is -1, .* at least 0 and at most 20"),
+    ("conversations", {"shape": "diurnl"}, "workload.shape is 'diurnl', must be diurnal"),
+    ("conversations", {"shape": [0, 0, 1], "day_s": 1e5}, "workload.shape is 0 for all of"),
+    ("conversations", {"day_s": 0}, "workload.day_s is 0"),
+    ("conversations", {"context_tokens": 1}, "workload.context_tokens is 1, .* at least 2"),
+    ("per_adapter", {"adapters": 0}, "workload.adapters is 0"),
+    ("per_adapter", {"rates_rps": []}, "workload.rates_rps is .*, must be a list with at least one entry"),
+    ("per_adapter", {"rates_rps": [1, -1]}, r"workload.rates_rps\[1\] is -1, must be at least 0"),
+    ("per_adapter", {"rates_rps": [0, 0]}, "workload.rates_rps is all 0, must have at least one number"),
+    ("per_adapter", {"rates_rps": [0, 1], "counts": [6, 0]}, "gives all of the 6 adapters a rate of 0"),
+    ("per_adapter", {"rates_rps": [0, 1], "adapters": 1, "counts": None}, "the 1 adapters a rate of 0"),
+    ("per_adapter", {"counts": [6]}, "workload.counts has 1 entries, must have one for each of the 2 rates"),
+    ("per_adapter", {"counts": [3, 2]}, "workload.counts are 5 adapters together, must be the 6"),
+    ("per_adapter", {"counts": [6.5, -0.5]}, r"workload.counts\[0\] is 6.5, must be a whole number"),
+    ("per_adapter", {"counts": 6}, "workload.counts is 6, must be a list"),
+    ("per_adapter", {"context_tokens": 1}, "workload.context_tokens is 1"),
+    ("per_adapter", {"correlation": -1}, "correlation is -1, must be at least -0.99 and at most 0.99"),
+    ("production", {"adapters": 4}, "workload.adapters is 4, must be a whole number of adapters, at least 5"),
+    ("production", {"shares": [1, 2]}, "workload.shares has 2 entries, must have one for each of the 5"),
+    ("production", {"shares": [1, 2, 3, 4, -5]}, r"workload.shares\[4\] is -5, must be at least 0"),
+    ("production", {"shares": [0] * 5}, "workload.shares is all 0, must have at least one number"),
+    ("production", {"trends": [[1]]}, "workload.trends has 1 entries, must have one for each of the 5"),
+    ("production", {"trends": [[1], [1], [], [1], [1]]}, r"workload.trends\[2\] is \[\], must be a list"),
+    ("production", {"trends": [[1], [1], 3, [1], [1]]}, r"workload.trends\[2\] is 3, must be a list"),
+    ("production", {"trends": [[1], [1, -1], [1], [1], [1]]}, r"workload.trends\[1\]\[1\] is -1, must be at"),
+    ("production", {"trends": [[1], [0, 0], [1], [1], [1]]}, r"workload.trends\[1\] is all 0, must have"),
+    ("production", {"split_exponent": -1}, "workload.split_exponent is -1, must be at least 0"),
+    ("production", {"adapters_exponent": -1}, "workload.adapters_exponent is -1, must be at least 0"),
+    ("production", {"requests": 0}, "workload.requests is 0, must be a whole number of requests, at least 1"),
+    ("production", {"span_s": 0}, "workload.span_s is 0, must be greater than 0 seconds"),
+    ("production", {"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0 requests per second"),
+    ("production", {"correlation": 2}, "workload.correlation is 2, must be at least -0.99"),
+    ("invocations", {"by": "owner"}, "workload.by is 'owner', must be one of function, app"),
+    (
+        "invocations",
+        {"adapters": 0},
+        "workload.adapters is 0, must be a whole number of adapters, at least 1",
+    ),
+    ("invocations", {"stride": 0}, "workload.stride is 0"),
+    (
+        "invocations",
+        {"functions": 0},
+        "workload.functions is 0, must be a whole number of functions, at least 1",
+    ),
+    ("invocations", {"rate_rps": 0}, "workload.rate_rps is 0, must be greater than 0 requests per second"),
+    ("invocations", {"speedup": 0}, "workload.speedup is 0"),
+    ("invocations", {"start_s": -1}, "workload.start_s is -1"),
+    ("invocations", {"correlation": 2}, "workload.correlation is 2"),
+    (
+        "transcripts",
+        {"tokens_per_character": 0},
+        "tokens_per_character is 0, must be greater than 0 and at most 10",
+    ),
+    ("transcripts", {"gap_s": 0}, "workload.gap_s is 0"),
+    ("transcripts", {"gap_cv": -1}, "workload.gap_cv is -1"),
+    ("transcripts", {"context_tokens": 1}, "workload.context_tokens is 1"),
+    ("transcripts", {"rows": 0}, "workload.rows is 0"),
+    ("transcripts", {"adapters": -1}, "workload.adapters is -1"),
+    ("transcripts", {"arrivals": Poisson(0)}, "workload.arrivals.rate_rps is 0"),
+    (
+        "transcripts",
+        {"adapter_by": "user"},
+        "workload.adapter_by is 'user', must be one of conversation, model",
+    ),
+]
+
+
+@pytest.mark.parametrize("name, setting, message", REFUSED)
+def test_a_setting_out_of_range_is_refused_by_its_key(name, setting, message):
+    with pytest.raises(InputError, match=message):
+        replace((WORKLOADS | READERS)[name], **setting)
+
+
+NOTHING = "in which no request arrives"
+
+
+@pytest.mark.parametrize(
+    "name, setting, message",
+    [
+        ("synthetic", {"duration_s": 0.001, "arrivals": Poisson(0.001)}, f"duration_s is 0.001 .* {NOTHING}"),
+        ("functions", {"duration_s": 1e-6}, f"workload.duration_s is 1e-06 seconds, {NOTHING}; make it"),
+        ("per_adapter", {"duration_s": 1e-6}, "no request arrives; make it longer or raise the rate of"),
+        ("per_adapter", {"context_tokens": 100}, "context_tokens is 100, .* longest .* here 511 tokens"),
+        ("production", {"duration_s": 1e-9}, "workload.duration_s is 1e-09 seconds, in which no request"),
+        ("conversations", {"context_tokens": 20}, "context_tokens is 20, which is too few for the first"),
+        ("conversations", {"turns": Fixed(1001)}, "turns has drawn 1,001 turns .* must be at most 1,000"),
+        ("conversations", {"rate_rps": 1e9}, r"rate_rps x \(workload.duration_s \+ the longest"),
+        ("conversations", {"gap_s": 1e12}, "must be at most 100,000,000 requests"),
+        ("conversations", {"rate_rps": 1e-9}, "1800 seconds, in which no turn of a conversation arrives"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(name, setting, message):
+    with pytest.raises(InputError, match=message):
+        replace(WORKLOADS[name], **setting).build(1)
