@@ -18,9 +18,11 @@ READ = ("arrival_s", "admitted_s", "first_token_s", "finish_s", "ttft_s", "queue
 def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float) -> dict[str, Any] | None:
     """Return what was handed over from replicas that prefill to those that decode; None where each does both.
 
-    `wait_s` is from a request's first token until a decode replica admits it, and `copy_s` from there until its KV is
-    there: of requests that were admitted. `link_busy_share` is of the makespan, out of each replica that prefills and
-    into each that decodes.
+    All requests count, also beside a window. `wait_s` is from a request's first token until a decode replica admits it,
+    and `copy_s` from there until its KV is there, with the time for which a link was busy with others: each of requests
+    for which it is over. `link_busy_share` is of the makespan, out of each replica that prefills and into each that
+    decodes. `requests_by_source` counts by the replica that prefilled; figures by replica, and rows of requests, are of
+    the replica at which a request ended.
     """
     apart = simulation.apart
     if apart is None:
@@ -29,22 +31,45 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
     log = transfers.log()
     first_s = column(requests, "first_token_s")[log.request]
     busy_s = transfers.busy_s(makespan_s)
-    links = [busy_s[id][id >= prefill] / makespan_s if makespan_s > 0 else None for id in range(len(busy_s))]
+    links = [busy / makespan_s if makespan_s > 0 else None for busy in busy_s]
     return {
         "prefill_replicas": prefill,
         "requests": len(log.request),
+        "requests_by_source": np.bincount(log.source, minlength=prefill).tolist(),
         "kv_tokens": transfers.tokens,
         "kv_bytes": transfers.tokens * simulation.scenario.model.kv_bytes_per_token,
-        "wait_s": distribution(log.begin_s - first_s),
-        "copy_s": distribution(log.end_s - log.begin_s),
+        "wait_s": distribution(log.asked_s - first_s),
+        "copy_s": distribution(log.end_s - log.asked_s),
         "link_busy_share": links,
     }
+
+
+def handovers(simulation: Simulation, requests: Requests) -> pd.DataFrame:
+    """Return a row a request that was handed over, in order of time; none where each replica does both.
+
+    A decode replica has admitted it at `admitted_s`, and its KV was copied from `begin_s` until `end_s`: NaN: not yet.
+    """
+    if simulation.apart is None:
+        return pd.DataFrame()
+    log = simulation.apart.transfers.log()
+    return pd.DataFrame(
+        {
+            "request_id": log.request,
+            "source": log.source.astype(np.int32),
+            "target": requests["replica"].to_numpy(dtype=np.int32)[log.request],
+            "first_token_s": column(requests, "first_token_s")[log.request],
+            "admitted_s": log.asked_s,
+            "begin_s": log.begin_s,
+            "end_s": log.end_s,
+            "kv_tokens": requests["prompt_tokens"].to_numpy()[log.request],
+        }
+    )
 
 
 def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     """Return the requests as each pool sees them, in order of arrival there; () where each replica does both.
 
-    To the pool that decodes a request arrives with its first token, and is admitted when its KV is sent for.
+    To the pool that decodes a request arrives with its first token, and is admitted when its KV begins to come.
     """
     if simulation.apart is None:
         return ()

@@ -58,6 +58,7 @@ CLUSTER_ALONE: Mapping[str, Any] = {
     "stragglers": [],
     "slow_links": [],
     "replica_groups": [],
+    "prefill_replicas": 0,
     "least_replicas": 1,
     "start_s": 0,
     "warm_up_adapters": 0,

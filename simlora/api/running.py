@@ -24,7 +24,7 @@ from simlora.api.facts import (
     slowness_facts,
     versions,
 )
-from simlora.api.handover import handover_facts, stages
+from simlora.api.handover import handover_facts, handovers, stages
 from simlora.api.own_code import failing_in_a_sentence
 from simlora.api.progress import bar
 from simlora.api.timed import Timed
@@ -174,6 +174,7 @@ def _result(
         placements=journal.placements(),
         scaling=journal.scalings(),
         calls=called,
+        handovers=handovers(simulation, submitted),
         notices=(*setup.notices, *notices, *_cut(traced)),
         traced=traced,
     )

@@ -52,7 +52,11 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
     except (HydraException, OmegaConfBaseException, InputError, KeyError):
         return {}  # such as a slot that was taken out, which is refused elsewhere, with its reason
     now = _sections(plain(config, resolve=False))
-    before = dict(before)
+    apart = now.get("cluster.prefill_replicas")  # or the router of those that decode is not asked
+    now, before = (
+        {key: value for key, value in one.items() if apart or not key.startswith(f"{DECODE_ROUTER}.")}
+        for one in (now, before)
+    )
     found: dict[str, Any] = dict(others)
     for slot in (*POLICIES, DECODE_ROUTER):
         target = f"{slot}._target_"

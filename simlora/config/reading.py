@@ -13,6 +13,9 @@ from simlora.core.errors import InputError
 
 Tree = Mapping[str, Any]
 
+CHOSEN = {"decode_router": "router@decode_router"}
+"""What a choice is written with where that is not its section's name."""
+
 
 def section(tree: Tree, key: str, known: Sequence[str] | None = None) -> dict[str, Any]:
     """Return the keys below `key`. Raises InputError if there are none, or one that is not `known`.
@@ -22,7 +25,11 @@ def section(tree: Tree, key: str, known: Sequence[str] | None = None) -> dict[st
     found = tree.get(key)
     names = [f"{key}.{name}" for name in known or ()]
     if not isinstance(found, Mapping):
-        must = f"have keys such as {names[0]}=<value>" if names else f"be chosen with {key}=<name>"
+        must = (
+            f"have keys such as {names[0]}=<value>"
+            if names
+            else f"be chosen with {CHOSEN.get(key, key)}=<name>"
+        )
         raise InputError(f"{key} is {shown(found)}, must {must}")
     if names:
         check_known(found, known or (), f"{key}.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -248,8 +249,15 @@ def _policies(
         router=make(tree, "router", Router),
         placement=make(tree, "placement", Placement),
         migration=make(tree, "migration", Migration),
-        decode_router=make(tree, DECODE_ROUTER, Router),
+        decode_router=_decode_router(tree),
     )
+
+
+def _decode_router(tree: Tree) -> Router:
+    try:
+        return make(tree, DECODE_ROUTER, Router)
+    except InputError as error:  # of a key, as if it were the router's
+        raise InputError(re.sub(r"^router\.", f"{DECODE_ROUTER}.", str(error))) from error
 
 
 def _kernel_with(

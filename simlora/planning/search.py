@@ -33,6 +33,7 @@ MOST = 4096
 """Machines of a kind, beyond which none is looked for."""
 FOUND = {
     "cluster.replicas": "",
+    "cluster.prefill_replicas": ": a plan has replicas that prefill and decode",
     "gpu": ", or give --gpus",
     "system": ", or give --engines",
     "replica.tp": ", or give --tp",

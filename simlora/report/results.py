@@ -43,7 +43,7 @@ class RunResults:
     with timeline=false), `moves` a row a request that went to another replica, `plans` one for each time that a
     migration had cause to plan, `placements` one for each time that a placement planned anew, `scaling` one
     for each time that the number of replicas changed, `calls` one a request of the workload where clients send some of
-    them later, or again.
+    them later, or again, `handovers` one a request that went from a replica that prefills to one that decodes.
     """
 
     summary: dict[str, Any]
@@ -56,6 +56,7 @@ class RunResults:
     placements: pd.DataFrame = field(default_factory=Journal().placements)
     scaling: pd.DataFrame = field(default_factory=Journal().scalings)
     calls: pd.DataFrame = field(default_factory=pd.DataFrame)
+    handovers: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     @cached_property
     def requests(self) -> pd.DataFrame:

@@ -101,7 +101,8 @@ def slots_of(summary: Mapping[str, Any]) -> dict[int, int]:
 def slots(results: RunResults, specs: dict[str, Spec]) -> Html:
     """Return slots in use over time, and which adapters' requests waited for one; nothing without slots."""
     found_slots = slots_of(results.summary)
-    if not found_slots or results.rows.empty:
+    if not found_slots or results.rows.empty or "handover" in results.summary:
+        # Where prefill and decode are apart, rows do not say since when a request is where it ends.
         return EMPTY
     found = spells(results.rows)
     end_s = float(found["end_s"].max()) if len(found) else 0.0

@@ -100,6 +100,18 @@ CALLS = pa.schema(
         ("latency_s", pa.float64()),
     ]
 )
+HANDOVERS = pa.schema(
+    [
+        ("request_id", pa.int64()),
+        ("source", pa.int32()),
+        ("target", pa.int32()),
+        ("first_token_s", pa.float64()),
+        ("admitted_s", pa.float64()),
+        ("begin_s", pa.float64()),
+        ("end_s", pa.float64()),
+        ("kv_tokens", pa.int64()),
+    ]
+)
 TABLES = {
     "requests": REQUESTS,
     "timeline": TIMELINE,
@@ -109,6 +121,7 @@ TABLES = {
     "placements": PLACEMENTS,
     "scaling": SCALING,
     "calls": CALLS,
+    "handovers": HANDOVERS,
 }
 """Of a run that reached its end, by the names of their files; of those but the first only what has rows."""
 

@@ -82,7 +82,7 @@ class Question:
     def bracket(self) -> Bracket:
         """Return what is known before anything was run."""
         if self.find == REPLICAS:
-            return Bracket(self.start, 1, MOST_REPLICAS, whole=True, step=self.step)
+            return Bracket(self.start, self.least, MOST_REPLICAS, whole=True, step=self.step)
         least = max(self.least, 1) if self.whole else self.least
         return Bracket(self.start, least, MOST, self.precision, self.whole, self.step)
 
@@ -162,6 +162,10 @@ def asked(
     chosen = REPLICAS_KEY if find == REPLICAS else _key(key, config)
     configured = OmegaConf.select(config, chosen)
     in_wholes = isinstance(configured, int) and chosen not in RATE_KEYS
+    prefill = whole("cluster.prefill_replicas", OmegaConf.select(config, "cluster.prefill_replicas"), least=0)
+    fewest = prefill + 1  # one decodes
+    if find == REPLICAS and start is None and isinstance(configured, int):
+        configured = max(configured, fewest)
     begin = _begin(chosen, configured if start is None else start, in_wholes)
     if least is not None and find == REPLICAS:
         raise InputError("least is of a rate; the fewest replicas are looked for from 1 on")
@@ -175,12 +179,16 @@ def asked(
         attainment=attainment,
         precision=number("precision", precision, least=10.0 ** (2 - DIGITS), most=1),
         seeds=range(first, first + whole("seeds", seeds, least=1, most=SEEDS_MOST)),
-        least=LEAST if least is None else number("least", least, least=LEAST, most=begin),
+        least=fewest if find == REPLICAS else _least(least, begin),
         step=number("step", step, "times the rate", above=1, most=STEP),
         lasts={} if chosen in (lasting := lasts(config)) else lasting,
         longest=whole("longest", longest, "times the configured length", least=1, most=LONGEST_MOST),
         facts=facts,
     )
+
+
+def _least(least: float | None, begin: float) -> float:
+    return LEAST if least is None else number("least", least, least=LEAST, most=begin)
 
 
 def _limits_in_words(limits: Mapping[str, float]) -> list[str]:

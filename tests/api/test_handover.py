@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import simlora
+from simlora.core.errors import InputError
 
 APART = (
     "gpu=a100_80g",
@@ -77,3 +78,50 @@ def test_the_router_of_the_decode_pool_is_a_choice_of_its_own() -> None:
     assert chosen.summary["run"]["changed"]["decode_router"] == "adapter_affinity"
     assert chosen.requests.groupby("adapter")["replica"].nunique().max() == 1
     assert set(chosen.requests["replica"]) == {1, 2, 3}
+
+
+def test_each_handover_is_a_row_of_a_table_of_its_own() -> None:
+    result = simlora.simulate([*APART, "workload.arrivals.rate_rps=4", "workload.output_tokens.tokens=64"])
+    table = result.handovers
+    assert table["request_id"].tolist() == list(range(300))
+    assert set(table["source"]) == {0}
+    assert set(table["target"]) == {1}
+    times = table[["first_token_s", "admitted_s", "begin_s", "end_s"]]
+    assert (times.diff(axis=1).iloc[:, 1:] >= 0).all(axis=None)
+    assert result.summary["handover"]["requests_by_source"] == [300]
+
+
+def test_copies_that_wait_for_their_link_are_a_queue_too() -> None:
+    """Each pool has time left, and the network between them has not: the run is past saturation."""
+    narrow = "cluster.network=nvme_pcie_3_x4", "cluster.replicas=3", "workload.requests=2400"
+    found = summary(*narrow, prompt=256, output=32, rate_rps=30)
+    assert found["load"]["label"] == "past"
+    assert found["handover"]["link_busy_share"][0] > 0.95
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (("decode_router=round_robin",), "must be chosen with router@decode_router=<name>"),
+        (("router@decode_router=adapter_affinity", "decode_router.slack=0"), "decode_router.slack is 0"),
+        (("placement=rank_demand", "cluster.replicas=3"), "needs placement=replicate_all"),
+    ],
+)
+def test_a_mistake_is_told_in_the_words_of_its_key(overrides: tuple[str, ...], told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        simlora.simulate([*APART, *overrides])
+
+
+def test_without_a_decode_pool_its_router_says_nothing_of_a_system() -> None:
+    found = summary("cluster.prefill_replicas=0", "router@decode_router=random")
+    assert "decode_router" not in found["run"]["changed"]
+
+
+def test_the_fewest_replicas_are_those_that_prefill_and_one_that_decodes() -> None:
+    lengths = "workload.prompt_tokens.tokens=64", "workload.output_tokens.tokens=8"
+    rate = "workload.arrivals.rate_rps=1"
+    alone = [each for each in APART if not each.startswith("cluster.replicas")]
+    found = simlora.capacity([*alone, *lengths, rate, "slo.ttft_s=5"], find="replicas", seeds=1, jobs=1)
+    assert found.value == 2
+    with pytest.raises(InputError, match=r"cluster\.prefill_replicas is what a plan finds"):
+        simlora.plan(["model=llama_2_7b", "cluster.prefill_replicas=1"])

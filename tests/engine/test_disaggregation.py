@@ -120,7 +120,8 @@ def test_copies_that_share_a_link_follow_each_other(fast_forward: bool) -> None:
     rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
     _, _, log = run(*rows, fast_forward=fast_forward, replicas=3, prefill_replicas=2)
     assert log.source.tolist() == [0, 1]
-    assert log.begin_s.tolist() == [prefill_s(16)] * 2
+    assert log.asked_s.tolist() == [prefill_s(16)] * 2
+    assert log.begin_s.tolist() == [prefill_s(16), prefill_s(16) + copy_s(16)]
     assert log.end_s.tolist() == [prefill_s(16) + copy_s(16), prefill_s(16) + 2 * copy_s(16)]
 
 
@@ -129,6 +130,55 @@ def test_copies_to_different_replicas_from_different_ones_do_not_wait(fast_forwa
     rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
     _, _, log = run(*rows, fast_forward=fast_forward, replicas=4, prefill_replicas=2)
     assert log.end_s.tolist() == [prefill_s(16) + copy_s(16)] * 2
+
+
+def test_a_copy_does_not_wait_behind_another_whose_links_are_busy() -> None:
+    """The first replica sends to both others; while its second copy waits, the second replica's link is free."""
+    rows = tuple(Row(0.0, None, tokens, 9, 9) for tokens in (32, 8, 8))
+    _, table, log = run(*rows, replicas=4, prefill_replicas=2, decode_router="round_robin", max_num_seqs=1)
+    by = {int(id): at for at, id in enumerate(log.request)}
+    first, second, third = (by[id] for id in range(3))
+    assert log.source[[first, second, third]].tolist() == [0, 1, 0]
+    assert log.begin_s[second] == table.first_token_s[1], (
+        "the link of the second replica, and that into the third, are free"
+    )
+    assert log.begin_s[third] >= log.end_s[first]
+
+
+def test_a_slow_network_slows_what_begins_while_it_is_slow() -> None:
+    """Of two copies over one link the second begins when the network is as fast as before."""
+    rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
+    until_s = prefill_s(16) + 2.0 * copy_s(16)
+    _, _, log = run(*rows, replicas=3, prefill_replicas=2, slow_links=((2, 0.0, until_s, 4.0),))
+    assert (log.end_s - log.begin_s).tolist() == [4 * copy_s(16), copy_s(16)]
+
+
+def test_kv_that_is_not_there_yet_is_fetched_again_and_not_computed() -> None:
+    """The batch outgrows the pool while the second request's KV is on a slow link: it leaves, and comes back later."""
+    rows = Row(0.0, None, 20, 30, 30), Row(0.0, None, 20, 4, 4)
+    simulation, table, log = run(
+        *rows, capacity=64, max_num_batched_tokens=60, network_bytes_per_s=512.0, preemption="swap"
+    )
+    assert table.preemptions[1] == 1
+    assert simulation.recorder.token_steps == 29 + 3, "no prompt was computed where it decodes"
+    assert simulation.fleet.replicas[1].host_link.kv_tokens_out == 0, (
+        "nor was KV sent to the host that was not there"
+    )
+    assert (table.status == "finished").all()
+    assert log.asked_s[1] >= table.finish_s[0]
+
+
+@pytest.mark.parametrize("until_s", [0.3, 0.6])
+def test_links_that_are_busy_when_the_clock_stops_were_busy_until_then(until_s: float) -> None:
+    rows = tuple(Row(0.0, None, 32, 4, 4) for _ in range(6))
+    simulation, _, log = run(*rows, network_bytes_per_s=512.0, until_s=until_s)
+    assert simulation.apart is not None
+    begun = ~np.isnan(log.begin_s)
+    under_way = begun & np.isnan(log.end_s)
+    assert under_way.sum() == 1
+    ends_s = np.where(np.isnan(log.end_s), until_s, log.end_s)
+    busy_s = float((ends_s - log.begin_s)[begun].sum())
+    assert simulation.apart.transfers.busy_s(until_s) == pytest.approx([busy_s, busy_s])
 
 
 def test_a_slow_network_of_either_host_slows_the_copy() -> None:

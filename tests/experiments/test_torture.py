@@ -10,7 +10,7 @@ from experiments.same_bytes.calibration import written
 from experiments.torture import __main__ as torture
 from experiments.torture import laws as laws_module
 from experiments.torture.__main__ import BROKEN, HELD, main, tried
-from experiments.torture.laws import LAWS, asks_for_no_names
+from experiments.torture.laws import LAWS, asks_for_no_names, counts_no_adapters, quiet
 from simlora.api.preparing import composed, ready
 
 SEED = 7
@@ -88,3 +88,20 @@ def test_the_law_of_names_leaves_out_the_router_that_hashes_them(router: str, ap
         *composed(["system=chunked_prefill", f"router={router}", "workload.duration_s=1"])
     ).scenario
     assert asks_for_no_names(scenario) is applies
+
+
+def test_a_quiet_scenario_has_reports_at_no_times_of_their_own() -> None:
+    """Found by torture: a router whose product reports every 50 ms had them at multiples of that."""
+    scenario = ready(
+        *composed(["system=chunked_prefill", "router=llm_d_lora", "workload.duration_s=1"])
+    ).scenario
+    assert scenario.policies.router.status_every_s == 0.05
+    assert quiet(scenario).cluster.status_every_s == 0.0
+
+
+@pytest.mark.parametrize(("scheduler", "applies"), [("fcfs", True), ("credit", False)])
+def test_the_law_of_unused_adapters_leaves_out_credits_that_begin_with_their_number(
+    scheduler: str, applies: bool
+) -> None:
+    scenario = ready(*composed(["system=slora", f"scheduler={scheduler}", "workload.duration_s=1"])).scenario
+    assert counts_no_adapters(scenario) is applies

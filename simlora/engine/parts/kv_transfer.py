@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf, nan
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from simlora.core.request import Request
 from simlora.engine.clock import STORE, Clock
 from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
-from simlora.engine.replica.link import Link, together
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
@@ -24,29 +23,37 @@ from simlora.policies.placement.replicate_all import ReplicateAll
 
 
 class Handovers(NamedTuple):
-    """What was handed over `[requests]`: by which replica, and from when until when the KV was copied, NaN: not yet."""
+    """What was handed over `[requests]`, by which replica; and when the KV was sent for, and copied: NaN: not yet."""
 
     request: NDArray[np.int64]
     source: NDArray[np.int64]
+    asked_s: NDArray[np.float64]
     begin_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
 
 
-class Kept:
-    """The KV of a request, in tokens, the part that keeps it, and its place in the log."""
+class Transfer:
+    """The KV of a request, in tokens: it is kept by a part, and maybe on the way to another.
 
-    __slots__ = ("place", "source", "tokens")
+    `place` is that in the log; `wanted` is whether a replica still waits for it.
+    """
 
-    def __init__(self, source: KvSending, tokens: int, place: int) -> None:
-        self.source, self.tokens, self.place = source, tokens, place
+    __slots__ = ("begin_s", "place", "request", "source", "target", "tokens", "wanted")
+
+    def __init__(self, request: Request, source: KvSending, tokens: int, place: int) -> None:
+        self.request, self.source, self.tokens, self.place = request, source, tokens, place
+        self.target: KvReceiving | None = None
+        self.wanted = False
+        self.begin_s = inf
 
 
 class KvTransfers:
     """The KV that prefill replicas keep, and the links over which decode replicas fetch it: each has one each way.
 
-    `bytes_s` is how long so many bytes take a link, `kv_bytes` `[replicas]` what the KV of a token takes on each GPU of
-    a replica; each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps
-    it. `tokens` have been fetched.
+    Copies begin in the order in which they were asked for, but each as soon as both of its links are free. `bytes_s` is
+    how long so many bytes take a link, `kv_bytes` `[replicas]` what the KV of a token takes on each GPU of a replica;
+    each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps it. `tokens`
+    have been copied.
     """
 
     def __init__(
@@ -57,59 +64,100 @@ class KvTransfers:
         hand_over: Callable[[Request, int], None],
     ) -> None:
         self._clock, self._bytes_s, self._kv_bytes, self.hand_over = clock, bytes_s, kv_bytes, hand_over
-        self._out = [Link() for _ in kv_bytes]
-        self._in = [Link() for _ in kv_bytes]
-        self._kept: dict[int, Kept] = {}  # by request
+        self._kept: dict[int, Transfer] = {}  # by request
+        self._asked: list[Transfer] = []  # in order, of which no copy has begun
+        self._out: dict[int, Transfer] = {}  # the copy under way, by the replica that it comes from
+        self._into: dict[int, Transfer] = {}  # and by the one that it goes to
+        self._slowdowns = [1.0 for _ in kv_bytes]
+        self._busy_s = [
+            0.0 for _ in kv_bytes
+        ]  # of copies that have ended: of the one link that a replica uses
         self._ids, self._sources = array("q"), array("q")
-        self._begin_s, self._end_s = array("d"), array("d")
+        self._asked_s, self._begin_s, self._end_s = array("d"), array("d"), array("d")
         self.tokens = 0
 
     def keep(self, request: Request, source: KvSending, tokens: int) -> None:
         """A prefill replica has so many tokens of a request's KV."""
-        self._kept[request.id] = Kept(source, tokens, len(self._ids))
+        self._kept[request.id] = Transfer(request, source, tokens, len(self._ids))
         self._ids.append(request.id)
         self._sources.append(source.replica_id)
-        self._begin_s.append(nan)
-        self._end_s.append(nan)
+        for column in (self._asked_s, self._begin_s, self._end_s):
+            column.append(nan)
 
     def keeps(self, request: Request) -> bool:
-        """Return whether a prefill replica keeps a request's KV."""
+        """Return whether a prefill replica keeps a request's KV for a replica that has not sent for it."""
         return request.id in self._kept
 
-    def claim(self, request: Request) -> Kept:
-        """Return where a request's KV is kept, which the caller fetches."""
+    def claim(self, request: Request) -> Transfer:
+        """Return the KV of a request, which the caller fetches."""
         return self._kept.pop(request.id)
 
     def drop(self, request: Request) -> None:
         """A request that was handed over will not be served, so that nothing will fetch its KV."""
         self._kept.pop(request.id).source.let_go(request)
 
-    def fetch(self, request: Request, kept: Kept, target: int, now_s: float) -> float:
-        """Copy a request's KV, as soon as both links are free; return when it is there, and may go where it was."""
-        source, tokens, place = kept.source, kept.tokens, kept.place
-        kv_bytes = max(self._kv_bytes[source.replica_id], self._kv_bytes[target])
-        links = self._out[source.replica_id], self._in[target]
-        end_s = together(links, now_s, self._bytes_s(tokens * kv_bytes))
-        self.tokens += tokens
-        self._begin_s[place], self._end_s[place] = now_s, end_s
-        self._clock.call(end_s, STORE, request.id, partial(source.let_go, request))
-        return end_s
+    def fetch(self, kept: Transfer, target: KvReceiving) -> None:
+        """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there."""
+        kept.target, kept.wanted = target, True
+        self._asked_s[kept.place] = self._clock.now
+        self._asked.append(kept)
+        self._begin()
+
+    def give_back(self, kept: Transfer) -> None:
+        """A replica no longer waits for KV that is not there: it stays where it was computed, to be fetched again."""
+        kept.wanted = False
+        if kept in self._asked:
+            self._asked.remove(kept)
+        again = Transfer(kept.request, kept.source, kept.tokens, kept.place)
+        self._kept[kept.request.id] = again
+
+    def _begin(self) -> None:
+        """Begin the copies whose links are free, the first that was asked for first."""
+        waiting: list[Transfer] = []
+        for kept in self._asked:
+            assert kept.target is not None, "a copy that was asked for has a target"
+            source, target = kept.source.replica_id, kept.target.replica_id
+            if source in self._out or target in self._into:
+                waiting.append(kept)
+                continue
+            self._out[source] = self._into[target] = kept
+            kept.begin_s = self._begin_s[kept.place] = self._clock.now
+            bytes_s = self._bytes_s(kept.tokens * max(self._kv_bytes[source], self._kv_bytes[target]))
+            slowdown = max(self._slowdowns[source], self._slowdowns[target])
+            ended = partial(self._end, kept)
+            self._clock.call(self._clock.now + slowdown * bytes_s, STORE, kept.request.id, ended)
+        self._asked = waiting
+
+    def _end(self, kept: Transfer) -> None:
+        """A copy has ended: its links are free, and so are its slots where it was computed, if it was still wanted."""
+        assert kept.target is not None, "a copy that was asked for has a target"
+        source, target = kept.source.replica_id, kept.target.replica_id
+        del self._out[source], self._into[target]
+        for id in (source, target):
+            self._busy_s[id] += self._clock.now - kept.begin_s
+        if kept.wanted:
+            self.tokens += kept.tokens
+            self._end_s[kept.place] = self._clock.now
+            kept.source.let_go(kept.request)
+            kept.target.arrive(kept.request)
+        self._begin()
 
     def slow_down(self, replicas: Iterable[int], factor: float) -> None:
-        """Copies out of and into these replicas take `factor` times as long from now on."""
+        """Copies out of and into these replicas that begin from now on take `factor` times as long."""
         for id in replicas:
-            self._out[id].slowdown = self._in[id].slowdown = factor
+            self._slowdowns[id] = factor
 
     def log(self) -> Handovers:
         """Return what has been handed over, in order of time."""
-        columns = self._ids, self._sources, self._begin_s, self._end_s
+        columns = self._ids, self._sources, self._asked_s, self._begin_s, self._end_s
         return Handovers(*(np.array(each) for each in columns))
 
-    def busy_s(self, until_s: float) -> list[tuple[float, float]]:
-        """Return how long the links out of and into each replica had been busy by then."""
+    def busy_s(self, until_s: float) -> list[float]:
+        """Return how long the link of each replica has been busy until now, which is then."""
+        under_way = self._out | self._into
         return [
-            (out.busy_until(until_s), into.busy_until(until_s))
-            for out, into in zip(self._out, self._in, strict=True)
+            busy_s + (until_s - under_way[id].begin_s if id in under_way else 0.0)
+            for id, busy_s in enumerate(self._busy_s)
         ]
 
 
@@ -200,34 +248,49 @@ class KvReceiving(Deferring):
 
     def __init__(self, replica: Replica, loader: OverlappedLoader, transfers: KvTransfers) -> None:
         super().__init__(replica, RequestStatus.RECEIVING)
-        self._loader, self._transfers = loader, transfers
-        self._kv_s: dict[int, float] = {}  # when it is there, by request; inf: a wait for weights is counted
+        self._loader, self._transfers, self.replica_id = loader, transfers, replica.id
+        self._coming_kv: dict[int, Transfer] = {}  # by request
+        self._arrived_s: dict[int, float] = {}  # when its KV was there, by request
+        self._charged: set[int] = set()  # requests whose wait for weights the loader has counted
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
-        transfers = self._transfers
-        prefilled = [request for request in requests if transfers.keeps(request)]
+        keeps = self._transfers.keeps
+        prefilled = {request.id: request for request in requests if keeps(request)}
         if not prefilled:
             return requests
         self._admit(prefilled)
-        return [request for request in requests if request not in prefilled]
+        return [request for request in requests if request.id not in prefilled]
 
-    def _admit(self, requests: Collection[Request]) -> None:
+    def _admit(self, requests: Mapping[int, Request]) -> None:
         replica, table, loader = self._replica, self._table, self._loader
-        now_s, step = replica.clock.now, table.batch.step
-        self.leave_out({request.id for request in requests})
-        kept = [self._transfers.claim(request) for request in requests]
-        for request in requests:
+        now_s, step, those = replica.clock.now, table.batch.step, tuple(requests.values())
+        self.leave_out(requests.keys())
+        kept = [self._transfers.claim(request) for request in those]
+        for request in those:
             table.dequeue(request)
-        blocked_s = {request.id: request.blocked_s for request in requests}
-        plan = loader.admit(tuple(requests), step, now_s)
-        loader.defer(requests, step, now_s)
+        blocked_s = {request.id: request.blocked_s for request in those}
+        plan = loader.admit(those, step, now_s)
+        loader.defer(those, step, now_s)
         if plan.weights_s > now_s:
             replica.stall(plan.weights_s)
-        for request, where in zip(requests, kept, strict=True):
-            kv_s = self._transfers.fetch(request, where, replica.id, plan.kv_s)
-            counted = request.blocked_s != blocked_s[request.id]  # for weights that the replica waits for
-            self._kv_s[request.id] = inf if counted else kv_s
-            self.add(request, now_s, max(kv_s, loader.ready_s(request)))
+        for request, transfer in zip(those, kept, strict=True):
+            if request.blocked_s != blocked_s[request.id]:
+                self._charged.add(request.id)
+            self._coming_kv[request.id] = transfer
+            self.add(request, now_s, inf)
+            self._transfers.fetch(transfer, self)
+
+    def arrive(self, request: Request) -> None:
+        """The KV of a request is there now."""
+        now_s = self._replica.clock.now
+        del self._coming_kv[request.id]
+        self._arrived_s[request.id] = now_s
+        self.take(request, now_s)
+        self.add(request, now_s, max(now_s, self._loader.ready_s(request)))
+        if self._replica.idle:
+            self._replica.wake()
+        else:
+            self._replica.interrupt()
 
     def on_queue(self, request: Request, waits: bool) -> None:
         if not waits and self._transfers.keeps(request):  # the scheduler aborts it
@@ -242,12 +305,22 @@ class KvReceiving(Deferring):
         return ()
 
     def stop(self, request: Request, now_s: float) -> bool:
-        self._waited(request, now_s)
-        return True
+        """A request is taken away; if its KV is not there yet, it is fetched again when it comes back."""
+        coming = self._coming_kv.pop(request.id, None)
+        if coming is None:
+            self._waited(request, now_s)
+            return True
+        self._charged.discard(request.id)
+        self.take(request, now_s)
+        self._transfers.give_back(coming)
+        return False
 
     def _waited(self, request: Request, now_s: float) -> None:
         """A request waits no longer; what it has waited for its weights alone was lost to adapters."""
-        kv_s = self._kv_s.pop(request.id)
+        since_s = self._arrived_s.pop(request.id)
         waited_s = self.take(request, now_s)
-        for_weights_s = min(now_s, self._loader.weights_s(request)) - kv_s
-        request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
+        if request.id in self._charged:
+            self._charged.discard(request.id)
+        else:
+            for_weights_s = min(now_s, self._loader.weights_s(request)) - since_s
+            request.blocked_s += min(max(for_weights_s, 0.0), waited_s)

@@ -42,7 +42,12 @@ GROWING = (
     RequestStatus.RECEIVING,
 )
 """Their KV is charged as if they ran, corrected at each step for the growth that they do not have."""
-PREEMPTED_FIRST = (RequestStatus.PAUSED, *GROWING)
+PREEMPTED_FIRST = (
+    RequestStatus.PAUSED,
+    RequestStatus.LOADING_ADAPTER,
+    RequestStatus.PREFILLING,
+    RequestStatus.ASSISTED,
+)
 
 
 class RequestTable:
@@ -116,8 +121,12 @@ class RequestTable:
             yield from self.held[status].values()
 
     def last(self) -> Request | None:
-        """Return the held request to be preempted first: paused last, or else admitted last."""
-        for status in PREEMPTED_FIRST:
+        """Return the held request to be preempted first: paused last, or else admitted last.
+
+        One whose KV is on the way only where no more than one runs: what was computed elsewhere would be copied again.
+        """
+        few = len(self.batch.members) < 2
+        for status in (*PREEMPTED_FIRST, RequestStatus.RECEIVING) if few else PREEMPTED_FIRST:
             if held := self.held[status]:
                 return held[next(reversed(held))]
         return None
