@@ -583,7 +583,7 @@ def test_a_part_of_the_table_is_printed_and_not_written(
     ("arguments", "sentence"),
     [
         (["--workload", "shrt"], "--workload is 'shrt'; did you mean short?"),
-        (["--system", "slor"], "--system is 'slor'; did you mean slora?"),
+        (["--system", "slor"], "--system is 'slor'; did you mean slora"),
         (["--seeds", "0"], "--seeds is 0"),
     ],
 )

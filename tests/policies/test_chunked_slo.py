@@ -124,7 +124,7 @@ def test_the_next_look_is_when_the_next_will_be_too_old() -> None:
 
 def test_requests_with_a_first_token_or_a_chunk_are_never_aborted() -> None:
     spoke, begun = crowd(2, arrival_s=0.0)
-    spoke.generated_tokens = 1
+    spoke.first_token_s, spoke.generated_tokens = 1.0, 1
     decision = schedule(View((spoke,), prefilling=(begun,), now_s=100.0))
     assert decision == SchedulerOutput(prefill=(begun, spoke), chunks=(10, 11), until_s=inf)
 

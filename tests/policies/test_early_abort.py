@@ -65,7 +65,7 @@ def test_an_aborted_request_is_not_tried_and_the_others_start() -> None:
 
 def test_a_request_that_was_preempted_after_its_first_token_is_never_aborted() -> None:
     (request,) = queue = crowd(1, arrival_s=1.0)
-    request.generated_tokens = 1
+    request.first_token_s, request.generated_tokens = 2.0, 1
     assert EarlyAbort().schedule(View(queue, now_s=1000.0)) == SchedulerOutput(prefill=queue)
     decision = EarlyAbort().schedule(View(queue, now_s=1000.0, running=1, refuses=none_fits(queue)))
     assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, until_s=inf)
