@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simlora.metrics.slo import SloTargets, column, met
+from simlora.metrics.slo import SloTargets, column, known, met
 from simlora.metrics.stored import Requests
 
 STRETCHES = 60
+CHUNK = 1 << 20
+"""Requests at a time whose tokens are spread: ten million at once took 1.5 GB."""
 
 
 def by_time(requests: Requests, targets: SloTargets, stretches: int = STRETCHES) -> pd.DataFrame:
@@ -19,28 +23,45 @@ def by_time(requests: Requests, targets: SloTargets, stretches: int = STRETCHES)
     `finished_rps`; `tokens_per_s`, output tokens, those of a request spread evenly from its first to its last; and of
     the requests that arrived in it `attainment`, `ttft_p50_s` and `ttft_p95_s`, NaN where there are none.
     """
-    arrival_s = column(requests, "arrival_s")
-    first_s, last_s = arrival_s + column(requests, "ttft_s"), arrival_s + column(requests, "latency_s")
-    end_s = float(np.nanmax(np.concatenate([arrival_s, first_s, last_s]), initial=0.0))
+    arrival_s, ttft_s = column(requests, "arrival_s"), column(requests, "ttft_s")
+    first_s, last_s = arrival_s + ttft_s, arrival_s + column(requests, "latency_s")
+    end_s = max(float(np.nanmax(times_s, initial=0.0)) for times_s in (arrival_s, first_s, last_s))
     if not end_s > 0:
         return pd.DataFrame()
     edges = np.linspace(0.0, end_s, stretches + 1)
-    long_s = edges[1]
-    place = np.minimum((arrival_s / long_s).astype(np.int64), stretches - 1)
-    arrived = pd.DataFrame({"ttft_s": column(requests, "ttft_s"), "met": met(requests, targets)})
-    groups = arrived.groupby(place)
-    ttft = groups["ttft_s"]
-    of_arrivals = pd.DataFrame(
-        {"attainment": groups["met"].mean(), "ttft_p50_s": ttft.median(), "ttft_p95_s": ttft.quantile(0.95)}
-    ).reindex(range(stretches))
     counted = {
-        f"{name}_rps": np.histogram(times_s[~np.isnan(times_s)], edges)[0] / long_s
+        f"{name}_rps": np.histogram(times_s[~np.isnan(times_s)], edges)[0] / edges[1]
         for name, times_s in (("arrivals", arrival_s), ("first_tokens", first_s), ("finished", last_s))
     }
-    tokens = _spread(first_s, last_s, column(requests, "output_tokens"), edges) / long_s
-    return pd.DataFrame(
-        {"time_s": (edges[1:] + edges[:-1]) / 2, **counted, "tokens_per_s": tokens} | dict(of_arrivals)
-    )
+    tokens, output_tokens = np.zeros(stretches), column(requests, "output_tokens")
+    for begin in range(0, len(arrival_s), CHUNK):
+        part = slice(begin, begin + CHUNK)
+        tokens += _spread(first_s[part], last_s[part], output_tokens[part], edges)
+    del first_s, last_s, output_tokens
+    of_arrivals = _of_arrivals(arrival_s, ttft_s, met(requests, targets), edges)
+    times = {"time_s": (edges[1:] + edges[:-1]) / 2}
+    return pd.DataFrame(times | counted | {"tokens_per_s": tokens / edges[1]} | of_arrivals)
+
+
+def _of_arrivals(
+    arrival_s: NDArray[np.float64],
+    ttft_s: NDArray[np.float64],
+    within: NDArray[np.bool_],
+    edges: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """Return attainment and times to first tokens of the requests [requests] that arrived between edges [edges - 1]."""
+    if np.any(arrival_s[1:] < arrival_s[:-1]):  # those of a run are sorted
+        order = np.argsort(arrival_s, kind="stable")
+        arrival_s, ttft_s, within = arrival_s[order], ttft_s[order], within[order]
+    at = np.searchsorted(arrival_s, edges[1:-1])
+    columns = {name: np.full(len(edges) - 1, np.nan) for name in ("attainment", "ttft_p50_s", "ttft_p95_s")}
+    for place, (begin, end) in enumerate(pairwise([0, *at.tolist(), len(arrival_s)])):
+        if begin < end:
+            columns["attainment"][place] = within[begin:end].mean()
+        waits_s = known(ttft_s[begin:end])
+        if len(waits_s):
+            columns["ttft_p50_s"][place], columns["ttft_p95_s"][place] = np.percentile(waits_s, (50, 95))
+    return columns
 
 
 def _spread(
@@ -50,8 +71,8 @@ def _spread(
     edges: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return the tokens between edges [edges - 1], each request's spread evenly from its first to its last."""
-    known = ~np.isnan(first_s) & ~np.isnan(last_s)
-    first_s, last_s, tokens = first_s[known], last_s[known], tokens[known]
+    ended = ~np.isnan(first_s) & ~np.isnan(last_s)
+    first_s, last_s, tokens = first_s[ended], last_s[ended], tokens[ended]
     lasting = last_s > first_s
     at_once = np.histogram(first_s[~lasting], edges, weights=tokens[~lasting])[0]
     rates = tokens[lasting] / (last_s - first_s)[lasting]
