@@ -153,7 +153,7 @@ class KvTransfers:
         return Handovers(*(np.array(each) for each in columns))
 
     def busy_s(self, until_s: float) -> list[float]:
-        """Return how long the link of each replica has been busy until now, which is then."""
+        """Return how long the link of each replica has been busy; `until_s` is the time of the clock."""
         under_way = self._out | self._into
         return [
             busy_s + (until_s - under_way[id].begin_s if id in under_way else 0.0)
