@@ -70,8 +70,9 @@ def run(
 
 
 EVERY_HELP = f"""
-import os, sys
+import os, sys, warnings
 from importlib import import_module
+warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # a thread of pyarrow's, which no help asks
 mains = [import_module(name).main for name in {[*COMMANDS.values()]}]
 for main in mains:
     process = os.fork()
