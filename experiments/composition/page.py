@@ -130,8 +130,8 @@ def markdown(study: Study) -> str:
             "",
             "## How it was searched",
             "",
-            f"Over `experiments/composition/space.yaml`, {len(tried)} compositions, {AT_ONCE} at a time, of which "
-            f"{refused} are none that simlora runs. The policies under `own` there are of no paper. "
+            f"Over `experiments/composition/space.yaml`, {len(tried)} compositions, {AT_ONCE} at a time; simlora "
+            f"refused {refused or 'none'} of them. The policies under `own` there are of no paper. "
             "They were written with an eye on training workloads (`experiments/cross_table/world.yaml` says which), "
             "scheduler=chunked_slo after a search without it had been judged on the held-out ones, and had not come "
             f"out ahead. The first {len(begun)} are the slots of the published systems "

@@ -62,7 +62,7 @@ def test_a_crossing_is_ready_to_run(overrides):
 
 
 def test_a_systems_own_policy_keeps_what_the_system_says_of_it():
-    assert crossed("system=simlora", "router=adapter_affinity")["router"]["slack"] == 32
+    assert crossed("system=simlora", "router=session_bands")["router"]["slack"] == 8
     assert crossed("system=dlora_released", "migration=stay")["router"]["loads"] is False
     assert crossed("system=simlora", "router=rank_bands", "router.slack=7")["router"]["slack"] == 7
 
@@ -90,7 +90,7 @@ def test_systems_of_the_users_own(simlora):
 
 FCFS = "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"
 CHUNKED = "scheduler._target_=simlora.policies.scheduling.chunked_prefill.ChunkedPrefill"
-AFFINITY = "router._target_=simlora.policies.routing.adapter_affinity.AdapterAffinity"
+BANDS = "router._target_=simlora.policies.routing.session_bands.SessionBands"
 
 
 def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys():
@@ -111,7 +111,7 @@ def test_keys_that_the_command_line_gives_stay():
 
 def test_the_class_that_stands_there_already_keeps_its_keys():
     assert crossed("system=vllm", CHUNKED) == crossed("system=vllm")
-    assert crossed("system=simlora", AFFINITY) == crossed("system=simlora")
+    assert crossed("system=simlora", BANDS) == crossed("system=simlora")
 
 
 def test_the_class_is_made_however_it_is_written():
