@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 import sys
 import traceback
@@ -70,8 +71,11 @@ def _simulate(config: DictConfig) -> None:
     except Interrupted as interrupt:
         _stop(interrupt.result, folder)
     _notify(result.notices[len(setup.notices) :])
-    result.save(folder, report=setup.report)
-    what, where = ("Report", folder / "report.html") if setup.report else ("Results", folder)
+    report = setup.report
+    del setup
+    gc.collect()  # the trace goes, and the cluster, whose parts refer to each other: the report needs the memory
+    result.save(folder, report=report)
+    what, where = ("Report", folder / "report.html") if report else ("Results", folder)
     try:
         if hydra.mode == RunMode.MULTIRUN:
             show(f"== {hydra.job.num}: {hydra.job.override_dirname}")

@@ -65,12 +65,13 @@ def load(requests: Requests) -> dict[str, Any]:
     if np.any(arrival_s[1:] < arrival_s[:-1]):
         order = np.argsort(arrival_s, kind="stable")
     # Of ten million requests a column takes 80 MB: each is read when it is needed, and goes when it is not.
-    service_s, found = _waits(column(requests, "queue_s")[order], column(requests, "latency_s")[order])
+    found: dict[str, Any] = {"independent_requests": independent(column(requests, "ttft_s")[order])}
+    service_s, waits = _waits(column(requests, "queue_s")[order], column(requests, "latency_s")[order])
     arrival_s, admitted_s = arrival_s[order], column(requests, "admitted_s")[order]
     lost = np.isnan(admitted_s) & np.asarray(requests["status"] != "unfinished")[order]
     replica = requests["replica"].to_numpy()[order]
-    found |= {"independent_requests": independent(column(requests, "ttft_s")[order])}
-    return _judged(arrival_s, admitted_s, lost, replica, service_s) | _backlog(arrival_s, admitted_s) | found
+    judged = _judged(arrival_s, admitted_s, lost, replica, service_s)
+    return judged | _backlog(arrival_s, admitted_s) | waits | found
 
 
 def independent(ttft_s: Floats) -> float:

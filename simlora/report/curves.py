@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from simlora.metrics.slo import is_finished
+from simlora.metrics.slo import column, is_finished
 from simlora.metrics.stored import Requests
 from simlora.metrics.timeline import CAPACITIES, LEVELS
+from simlora.report.groups import Groups
 
 ALL = "all"
 """Key of the sum over all replicas."""
@@ -89,36 +90,34 @@ def by_adapter(requests: Requests) -> pd.DataFrame:
     cold_start_s, kv_cold_start_s and blocked_s, and 95th percentiles, ttft_p95_s and latency_p95_s.
     """
     done = is_finished(requests)
-    adapter = _adapters(requests["adapter"])
+    codes, names = _adapters(requests["adapter"])
+    groups = Groups(codes, len(names))
+    ranks = np.full(len(names), np.nan)
+    np.fmax.at(ranks, codes, column(requests, "rank"))
+
+    def finished(name: str) -> NDArray[np.float64]:
+        values = column(requests, name)
+        return values if done.all() else np.where(done, values, np.nan)
+
     table = pd.DataFrame(
         {
-            "adapter": adapter.categories,
-            "rank": requests["rank"].groupby(adapter, observed=False).max().to_numpy(),
-            "requests": np.bincount(adapter.codes),
-            "finished": np.bincount(adapter.codes, done).astype(np.int64),
-            **{
-                name: requests[name].where(done).groupby(adapter, observed=False).mean().to_numpy()
-                for name in MEANS
-            },
-            **{
-                f"{name[:-2]}_p95_s": requests[name]
-                .where(done)
-                .groupby(adapter, observed=False)
-                .quantile(0.95)
-                .to_numpy()
-                for name in TAILS
-            },
+            "adapter": names,
+            "rank": ranks,
+            "requests": groups.sizes,
+            "finished": groups.total(done).astype(np.int64),
+            **{name: groups.mean(finished(name)) for name in MEANS},
+            **{f"{name[:-2]}_p95_s": groups.quantile(finished(name), 0.95) for name in TAILS},
         }
     )
     return table.sort_values(["requests", "adapter"], ascending=[False, True], ignore_index=True)
 
 
-def _adapters(adapters: pd.Series[Any]) -> pd.CategoricalIndex[Any]:
-    """Return the adapters of requests [requests] as categories in order of their names; "" is none."""
+def _adapters(adapters: pd.Series[Any]) -> tuple[NDArray[np.int64], NDArray[np.object_]]:
+    """Return the adapters of requests [requests] as places among their sorted names, and these; "" is none."""
     codes, found = pd.factorize(adapters)
     none = [""] if (codes < 0).any() else []
     places, names = pd.factorize(np.array([*found, *none], dtype=object), sort=True)
-    return pd.CategoricalIndex(pd.Categorical.from_codes(places[codes], pd.Index(names)))
+    return places[codes], names
 
 
 def thinned_ranks(length: int, points: int = 300) -> NDArray[np.int64]:

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from simlora.metrics.slo import SloTargets, column, known, met
 from simlora.metrics.stored import Requests
+from simlora.report.groups import Groups
 
 STRETCHES = 60
-CHUNK = 1 << 20
-"""Requests at a time whose tokens are spread: ten million at once took 1.5 GB."""
+CHUNK = 1 << 18
+"""Requests at a time that are counted and whose tokens are spread: ten million at once took 1.5 GB."""
 
 
 def by_time(requests: Requests, targets: SloTargets, stretches: int = STRETCHES) -> pd.DataFrame:
@@ -23,24 +24,32 @@ def by_time(requests: Requests, targets: SloTargets, stretches: int = STRETCHES)
     `finished_rps`; `tokens_per_s`, output tokens, those of a request spread evenly from its first to its last; and of
     the requests that arrived in it `attainment`, `ttft_p50_s` and `ttft_p95_s`, NaN where there are none.
     """
-    arrival_s, ttft_s = column(requests, "arrival_s"), column(requests, "ttft_s")
-    first_s, last_s = arrival_s + ttft_s, arrival_s + column(requests, "latency_s")
-    end_s = max(float(np.nanmax(times_s, initial=0.0)) for times_s in (arrival_s, first_s, last_s))
+    arrival_s, ttft_s, latency_s = (column(requests, name) for name in ("arrival_s", "ttft_s", "latency_s"))
+    parts = [slice(begin, begin + CHUNK) for begin in range(0, len(arrival_s), CHUNK)]
+    end_s = max(
+        (
+            float(np.nanmax(arrival_s[part] + waits_s[part], initial=0.0))
+            for part in parts
+            for waits_s in (ttft_s, latency_s)
+        ),
+        default=0.0,
+    )
+    end_s = max(end_s, float(np.nanmax(arrival_s, initial=0.0)))
     if not end_s > 0:
         return pd.DataFrame()
     edges = np.linspace(0.0, end_s, stretches + 1)
-    counted = {
-        f"{name}_rps": np.histogram(times_s[~np.isnan(times_s)], edges)[0] / edges[1]
-        for name, times_s in (("arrivals", arrival_s), ("first_tokens", first_s), ("finished", last_s))
-    }
+    counts = {name: np.zeros(stretches) for name in ("arrivals_rps", "first_tokens_rps", "finished_rps")}
     tokens, output_tokens = np.zeros(stretches), column(requests, "output_tokens")
-    for begin in range(0, len(arrival_s), CHUNK):
-        part = slice(begin, begin + CHUNK)
-        tokens += _spread(first_s[part], last_s[part], output_tokens[part], edges)
-    del first_s, last_s, output_tokens
+    for part in parts:
+        first_s, last_s = arrival_s[part] + ttft_s[part], arrival_s[part] + latency_s[part]
+        for count, times_s in zip(counts.values(), (arrival_s[part], first_s, last_s), strict=True):
+            count += np.histogram(times_s[~np.isnan(times_s)], edges)[0]
+        tokens += _spread(first_s, last_s, output_tokens[part], edges)
+    del latency_s, output_tokens
     of_arrivals = _of_arrivals(arrival_s, ttft_s, met(requests, targets), edges)
     times = {"time_s": (edges[1:] + edges[:-1]) / 2}
-    return pd.DataFrame(times | counted | {"tokens_per_s": tokens / edges[1]} | of_arrivals)
+    rates = {name: count / edges[1] for name, count in (counts | {"tokens_per_s": tokens}).items()}
+    return pd.DataFrame(times | rates | of_arrivals)
 
 
 def _of_arrivals(
@@ -99,22 +108,27 @@ def by_rank(requests: Requests, targets: SloTargets) -> pd.DataFrame:
 
     Columns: rank, adapters, requests, ttft_s, ttft_p95_s, tpot_p95_s, latency_p95_s, attainment.
     """
-    frame = pd.DataFrame(
-        {
-            "rank": requests["rank"].fillna(0).to_numpy(dtype=np.int64),
-            "adapter": requests["adapter"].astype(object).to_numpy(),
-            "met": met(requests, targets),
-            **{name: column(requests, name) for name in ("ttft_s", "tpot_s", "latency_s")},
-        }
-    )
-    groups = frame.groupby("rank")
-    tails = {f"{name[:-2]}_p95_s": groups[name].quantile(0.95) for name in ("ttft_s", "tpot_s", "latency_s")}
+    codes, ranks = pd.factorize(requests["rank"].fillna(0).to_numpy(dtype=np.int64), sort=True)
+    groups = Groups(codes, len(ranks))
+    adapters, names = pd.factorize(requests["adapter"])
+    pairs = pd.unique(
+        codes * (len(names) + 1) + adapters + 1
+    )  # 0 in the place of an adapter is the base model
+    del adapters
+    tails = {f"{name[:-2]}_p95_s": groups.quantile(column(requests, name), 0.95) for name in TAILS}
     return pd.DataFrame(
         {
-            "adapters": groups["adapter"].nunique(),
-            "requests": groups.size(),
-            "ttft_s": groups["ttft_s"].mean(),
+            "rank": ranks,
+            "adapters": np.bincount(
+                pairs // (len(names) + 1), pairs % (len(names) + 1) > 0, len(ranks)
+            ).astype(np.int64),
+            "requests": groups.sizes,
+            "ttft_s": groups.mean(column(requests, "ttft_s")),
             **tails,
-            "attainment": groups["met"].mean(),
+            "attainment": groups.mean(met(requests, targets)),
         }
-    ).reset_index()
+    )
+
+
+TAILS = ("ttft_s", "tpot_s", "latency_s")
+"""Columns of which by_rank returns 95th percentiles."""
