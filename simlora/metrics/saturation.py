@@ -29,7 +29,7 @@ SERVICES = 10
 QUEUED = 2 / 3
 """A replica that has a queue for a smaller share of the time can serve more."""
 LOST_PAST, LOST_NEAR = 0.05, 0.01
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 """Requests at a time: those of ten million together took 250 MB more."""
 SLOWEST, APART = 20, 5
 """One request of how many is among the slowest; requests from one of these to the next from which on bursts differ."""
@@ -86,8 +86,8 @@ def independent(ttft_s: Floats) -> float:
     if count < SLOWEST:
         return float(count)
     waited_s = np.where(np.isnan(ttft_s), math.inf, ttft_s)
-    from_s = np.partition(waited_s, count - count // SLOWEST)[count - count // SLOWEST]
-    slowest = np.flatnonzero(waited_s >= from_s)
+    waited_s.partition(count - count // SLOWEST)
+    slowest = np.flatnonzero(~(ttft_s < waited_s[count - count // SLOWEST]))
     if len(slowest) == count:  # all alike
         return float(count)
     bursts = 1 + int(np.count_nonzero(np.diff(slowest) >= APART))
@@ -138,7 +138,7 @@ def _while_waiting(
     The seconds go from one admission to the next, if a request was there all that time. What is admitted together is
     one admission.
     """
-    order = np.argsort(replica, kind="stable")
+    order = np.argsort(replica, kind="stable").astype(np.int32)
     served, queued_s, replicas = np.zeros(BATCHES), np.zeros(BATCHES + 1), 0
     for part in _blocks(replica[order]):
         ids = order[part]
@@ -158,7 +158,7 @@ def _of_replicas(
     arrival_s: Floats,
     admitted_s: Floats,
     replica: NDArray[np.int32],
-    order: NDArray[np.int64],
+    order: NDArray[np.int32],
     edges_s: Floats,
 ) -> tuple[Floats, Floats, int]:
     """Return by batch what some replicas admitted while others waited, until each edge the seconds, and the replicas.
