@@ -9,6 +9,12 @@ ARGUMENTS = {
         "autoscaler.period_s=0.5",
         "autoscaler.down_after_s=2",
     ),
+    ("autoscaler", "by_adapters"): (
+        "autoscaler.target_adapters=3",
+        "autoscaler.period_s=0.5",
+        "autoscaler.down_after_s=2",
+        "autoscaler.lag_s=1",
+    ),
     ("autoscaler", "by_slo"): (
         "autoscaler.ttft_s=0.3",
         "autoscaler.period_s=0.5",

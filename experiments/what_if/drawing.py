@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.metrics import METRICS
@@ -65,8 +65,9 @@ def _axes(ax: Any, study: Study, metric: str) -> None:
     ax.set_xlabel(study.x.label)
     if metric in study.logarithmic:
         ax.set_yscale("log")
-        for axis in (ax.yaxis.set_major_formatter, ax.yaxis.set_minor_formatter):
-            axis(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())
     elif metric.endswith("attainment"):
         ax.set_ylim(-0.03, 1.03)
     else:

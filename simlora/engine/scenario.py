@@ -81,9 +81,9 @@ class Kind:
 class ScalingConfig:
     """The autoscaler, which sets the number of replicas, and what it takes to add one.
 
-    At least `least_replicas` stay on. A new replica is there `boot_s` later: cluster.start_s, and the seconds in which
-    its weights come from cluster.storage. Then it loads the `warm_up_adapters` adapters that were asked for most so
-    far, and takes requests when these are in HBM.
+    At least `least_replicas` stay on; with 0, the first request that finds no replica has one boot. A new replica is
+    there `boot_s` later: cluster.start_s, and the seconds in which its weights come from cluster.storage. Then it loads
+    the `warm_up_adapters` adapters that were asked for most so far, and takes requests when these are in HBM.
     """
 
     autoscaler: Autoscaler = Fixed()  # noqa: RUF009  # it has no state
@@ -92,7 +92,7 @@ class ScalingConfig:
     warm_up_adapters: int = 0
 
     def __post_init__(self) -> None:
-        whole("cluster.least_replicas", self.least_replicas, "replicas", least=1)
+        whole("cluster.least_replicas", self.least_replicas, "replicas", least=0)
         number("boot_s of ScalingConfig", self.boot_s, "seconds", least=0)
         whole("cluster.warm_up_adapters", self.warm_up_adapters, "adapters", least=0)
 
@@ -218,7 +218,7 @@ class Scenario:
         policies, cluster = self.policies, self.cluster
         if self.scaling.autoscaler.period_s is not None:
             most = cluster.replicas
-            whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=1, most=most)
+            whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=0, most=most)
             if policies.migration.period_s is not None:
                 raise InputError("an autoscaler needs migration=stay")
             self._check_ranks_always_held()
@@ -230,7 +230,7 @@ class Scenario:
 
     def _check_ranks_always_held(self) -> None:
         """Raise InputError if an autoscaler may switch off all replicas that hold the highest rank."""
-        least, adapters = self.scaling.least_replicas, self.trace.adapters
+        least, adapters = max(self.scaling.least_replicas, 1), self.trace.adapters
         if not self.cluster.replica_groups or not adapters:
             return
         highest = max(adapters, key=lambda adapter: adapter.rank)
@@ -238,7 +238,7 @@ class Scenario:
         if highest.rank > most:
             raise InputError(
                 f"adapter {highest.name} has rank {highest.rank}, must be at most {most} with an autoscaler, the "
-                f"highest replica.max_lora_rank of the first cluster.least_replicas={least} replicas, which stay on"
+                f"highest replica.max_lora_rank of the first {least} replicas, which stay on or are the first to start"
             )
 
     @property

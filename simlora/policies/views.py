@@ -414,6 +414,11 @@ class FleetView(ClusterView, Protocol):
         ...
 
     @property
+    def adapters_in_use(self) -> int:
+        """Number of adapters of which a request runs, waits or is unassigned."""
+        ...
+
+    @property
     def waits_s(self) -> NDArray[np.float64]:
         """Seconds that each request still waiting for its first prefill has waited `[waiting]`."""
         ...

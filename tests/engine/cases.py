@@ -58,6 +58,7 @@ from simlora.policies.routing.scored import Scored
 from simlora.policies.routing.scorers import SCORERS
 from simlora.policies.routing.session_bands import SessionBands
 from simlora.policies.scaling.base import Autoscaler
+from simlora.policies.scaling.by_adapters import ByAdapters
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
@@ -142,6 +143,9 @@ BINDING = {
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "fixed": Fixed,
     "by_queue": lambda: ByQueue(target_requests=2, period_s=2**-3, down_after_s=2**-1),
+    "by_adapters": lambda: ByAdapters(
+        target_adapters=1, target_requests=3, period_s=2**-3, down_after_s=2**-2, up_replicas=1, lag_s=2**-3
+    ),
     "by_slo": lambda: BySlo(ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
     "by_schedule": lambda: BySchedule(
         [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}, {"at_s": 1.25, "replicas": 1}],
@@ -672,7 +676,7 @@ def fleets(draw: st.DrawFn) -> Case:
         targets = st.sampled_from((2**-4, 0.25, 8.0, math.inf))
         case = case.but(ttft_targets_s=tuple(draw(targets) for _ in range(len(case.ranks) + 1)))
     return case.but(
-        least_replicas=draw(st.sampled_from((1, 1, 2))),
+        least_replicas=draw(st.sampled_from((1, 0, 2))),
         boot_s=draw(st.sampled_from((0.0, 2**-3, 0.7))),
         warm_up_adapters=draw(st.sampled_from((0, 2))),
     )

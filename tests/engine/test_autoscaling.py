@@ -231,7 +231,63 @@ def test_no_request_is_rejected_while_a_replica_can_still_be_added() -> None:
     assert case((row(0.2),), Scripted(1), failures=gone).table().status.tolist() == ["rejected"]
 
 
+# To zero, and from it -----------------------------------------------------------------------
+
+
+def test_a_request_that_finds_no_replica_has_the_first_one_boot_whatever_the_autoscaler_wants() -> None:
+    simulation = scripted(0, rows=(row(0.1, output_tokens=1),), least_replicas=0)
+    assert scalings(simulation) == [(0.0, 0, 0, 0, 0), (0.1, 1, 0, 1, 0), (0.1 + BOOT_S, 1, 1, 0, 0)]
+    assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.1 + BOOT_S + prefill_s(9))
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([BOOT_S + prefill_s(9), 0.0, 0.0])
+
+
+def test_requests_that_come_while_the_first_replica_boots_wait_for_it() -> None:
+    rows = tuple(row(at_s, output_tokens=1) for at_s in (0.1, 0.12, 0.14))
+    simulation = scripted(0, rows=rows, least_replicas=0)
+    assert went(simulation) == [0, 0, 0]
+    assert simulation.autoscaling.boots == 1
+
+
+def test_without_requests_none_is_on_until_the_next_one() -> None:
+    rows = (row(0.0, output_tokens=1), row(2.0, output_tokens=1))
+    simulation = scripted(1, 0, rows=rows, least_replicas=0)
+    assert [on for _, on, *_ in scalings(simulation)] == [1, 0, 0, 1, 1]
+    assert simulation.autoscaling.boots == 1
+    paid_s = 0.25 + BOOT_S + prefill_s(9)
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([paid_s, 0.0, 0.0])
+
+
+def test_the_last_replica_is_had_back_while_it_drains() -> None:
+    rows = (row(0.0, output_tokens=60), row(0.3, output_tokens=1))
+    simulation = scripted(1, 0, rows=rows, least_replicas=0)
+    assert went(simulation) == [0, 0]
+    assert simulation.autoscaling.boots == 0
+
+
+def test_by_queue_scales_to_zero_and_from_it() -> None:
+    rows = (row(0.0, output_tokens=1), row(3.0, output_tokens=1))
+    simulation = case(rows, "by_queue", least_replicas=0).simulation()
+    assert simulation.autoscaling.boots == 2
+    assert simulation.recorder.requests().status.tolist() == ["finished"] * 2
+
+
 # What an autoscaler sees --------------------------------------------------------------------
+
+
+def test_the_adapters_that_requests_ask_for_wherever_they_are() -> None:
+    """Two requests of an adapter run and wait, and one of another waits; the base model is none."""
+
+    class Counting(Scripted):
+        def replicas(self, view: FleetView) -> int:
+            super().replicas(view)
+            self.counted.append(view.adapters_in_use)
+            return 1
+
+    scaler = Counting(1)
+    scaler.counted = []
+    rows = (row(0.0, 0), row(0.0), row(0.1, 0), row(0.2, 1))
+    case(rows, scaler, max_num_seqs=2, replicas=2).run()
+    assert scaler.counted[:2] == [0, 2]
 
 
 def test_how_long_requests_have_waited_and_the_first_tokens_of_those_that_have_ended_lately() -> None:

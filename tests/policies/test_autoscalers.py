@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
+from simlora.policies.scaling.by_adapters import ByAdapters
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
@@ -31,7 +32,7 @@ class Fleet(Cluster):
         self.on, self.now_s = on, now_s
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
-        self.unassigned = 0
+        self.unassigned = self.adapters_in_use = 0
 
     def first_tokens_s(self, window_s: float) -> np.ndarray:
         self.asked.append(window_s)
@@ -52,10 +53,13 @@ def test_fixed_wants_all_and_never_looks() -> None:
         (2, 20, 2),  # ten each, as they should
         (2, 21, 2),  # within a tenth of it
         (2, 23, 3),
-        (2, 80, 8),
-        (2, 990, 99),  # the cluster keeps it to what there is
+        (2, 60, 6),
+        (2, 990, 6),  # at most four more at once
+        (8, 990, 16),  # or as many again, if that is more; the cluster keeps it to what there is
         (4, 37, 4),
-        (0, 30, 3),  # all have failed
+        (0, 30, 3),  # all have failed, or are off
+        (0, 10, 1),
+        (0, 0, 0),
     ],
 )
 def test_by_queue_wants_as_many_as_have_the_target_each(on: int, requests: int, wanted: int) -> None:
@@ -82,13 +86,41 @@ def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> 
             (510.0, 1, 90),
         ]
     ]
-    assert said == [6, 6, 6, 4, 4, 1, 9]
+    assert said == [5, 6, 6, 4, 4, 1, 5]
 
 
 def test_by_queue_adds_nobody_because_of_what_it_said_before() -> None:
     """Of eight four have failed since, and the four that are left have less to do than they could."""
     policy = ByQueue(target_requests=10)
     assert [policy.replicas(Fleet(8, 80)), policy.replicas(Fleet(4, 20, 15.0))] == [8, 4]
+
+
+def test_by_queue_goes_by_the_metrics_of_a_while_ago() -> None:
+    policy = ByQueue(target_requests=10, lag_s=30, down_after_s=0)
+    load = [(0.0, 40), (15.0, 60), (30.0, 10), (45.0, 10), (60.0, 10)]
+    assert [policy.replicas(Fleet(4, requests, now_s)) for now_s, requests in load] == [4, 4, 4, 6, 1]
+
+
+# By adapters --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "on, requests, adapters, wanted",
+    [
+        (2, 20, 8, 2),
+        (2, 20, 13, 4),  # more adapters than two replicas are to have
+        (2, 40, 13, 4),
+        (2, 20, 0, 2),  # all for the base model
+        (4, 5, 5, 2),
+        (2, 30, 9, 3),  # for its requests
+    ],
+)
+def test_by_adapters_wants_as_many_as_the_metric_that_asks_for_more(
+    on: int, requests: int, adapters: int, wanted: int
+) -> None:
+    fleet = Fleet(on, requests)
+    fleet.adapters_in_use = adapters
+    assert ByAdapters(target_adapters=4, target_requests=10, down_after_s=0).replicas(fleet) == wanted
 
 
 # By SLO -------------------------------------------------------------------------------------
@@ -101,6 +133,7 @@ def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
     assert fleet.asked == [30]
     assert policy.replicas(Fleet(8, had_s=[1.0] * 8 + [2.0] * 2)) == 10, "at the target is too late"
     assert policy.replicas(Fleet(1, had_s=[3.0])) == 2, "at least one"
+    assert policy.replicas(Fleet(0, waits_s=[3.0])) == 1
     assert policy.replicas(Fleet(4, had_s=[1.0] * 9 + [3.0])) == 4, "nine of ten are what it wants"
 
 
@@ -177,8 +210,8 @@ def test_before_the_first_step_it_is_as_after_the_last() -> None:
             "autoscaler.steps has 200 s, must be below autoscaler.every_s, 150",
         ),
         (
-            lambda: BySchedule([{"at_s": 1, "replicas": 0}]),
-            "replicas of autoscaler.steps is 0, must be a whole",
+            lambda: BySchedule([{"at_s": 1, "replicas": -1}]),
+            "replicas of autoscaler.steps is -1, must be a whole",
         ),
     ],
 )

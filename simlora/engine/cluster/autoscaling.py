@@ -40,11 +40,18 @@ class Autoscaling:
         self.boots = 0
         self._asked: Counter[Adapter] = Counter()  # requests so far
         self.active = config.autoscaler.period_s is not None
+        if self.active and not config.least_replicas:
+            dispatcher.on_unassigned += (self.activate,)
 
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""
         if request.adapter is not None:
             self._asked[request.adapter] += 1
+
+    def activate(self) -> None:
+        """A request has found no replica: the first one boots, unless one does already."""
+        if not self._fleet.provisioned:
+            self._adjust(1)
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, which may have been the last of a replica that drains."""
@@ -84,7 +91,8 @@ class Autoscaling:
 
     def _wanted(self) -> int:
         wanted = self._config.autoscaler.replicas(self._view)
-        return min(max(wanted, self._config.least_replicas), len(self.on_s))
+        least = self._config.least_replicas or int(bool(self._fleet.unassigned))
+        return min(max(wanted, least), len(self.on_s))
 
     def _adjust(self, wanted: int) -> None:
         """Add or remove replicas until as many as wanted are on or booting, as far as there are hosts."""

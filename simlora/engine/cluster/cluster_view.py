@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from simlora.core.adapter import Adapter
 from simlora.core.random import stream
 from simlora.core.request import Request, arrival_order
+from simlora.core.trace import BASE_MODEL
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.load_tracker import LoadTracker
@@ -242,6 +243,13 @@ class ClusterView:
     @property
     def unassigned(self) -> int:
         return len(self._fleet.unassigned)
+
+    @property
+    def adapters_in_use(self) -> int:
+        fleet = self._fleet
+        requests = [request for replica in fleet.replicas for request in replica.table.requests()]
+        requests += [handoff.request for handoff in fleet.unassigned]
+        return len({request.adapter_id for request in requests} - {BASE_MODEL})
 
     @property
     def waits_s(self) -> NDArray[np.float64]:

@@ -32,10 +32,11 @@ class Dispatcher:
 
     The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
     lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `unservable` says why a
-    request could never run where it was routed to. `on_arrive`: a request arrives; `on_overflow`: it is rejected
-    because of `max_outstanding`. `on_assign`: a replica gets a request; `on_withdraw`: a replica no longer has a
-    request, which has not ended; `on_end`: it has ended. `give` hands a new request to its replica. `progress` is
-    called now and then with the number of requests that have ended.
+    request could never run where it was routed to. `on_unassigned`: one waits for a replica that is expected.
+    `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`: a replica
+    gets a request; `on_withdraw`: a replica no longer has a request, which has not ended; `on_end`: it has ended.
+    `give` hands a new request to its replica. `progress` is called now and then with the number of requests that have
+    ended.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, routing: Routing, recorder: Recorder) -> None:
@@ -51,6 +52,7 @@ class Dispatcher:
         self.progress: Callable[[int], None] = lambda ended: None
         self.narrow: tuple[Callable[[Ids, Request], Ids], ...] = ()
         self.unservable: Callable[[Request, Adapter | None, ReplicaConfig], str] = unservable
+        self.on_unassigned: tuple[Callable[[], None], ...] = ()
         self.on_arrive: tuple[Callable[[Request], None], ...] = ()
         self.on_overflow: tuple[Listener, ...] = ()
         self.on_assign: tuple[Listener, ...] = ()
@@ -144,6 +146,8 @@ class Dispatcher:
         fleet, some_open = self._fleet, bool(self._fleet.open.any())
         if fleet.returning > 0 if some_open else fleet.is_expected:
             fleet.unassigned.append(handoff or Handoff(request))
+            for unassigned in self.on_unassigned:
+                unassigned()
             return
         reason = f"no replica is left that holds rank {request.rank}" if some_open else "no replica is left"
         self._recorder.reject(request, -1, self._clock.now, reason)

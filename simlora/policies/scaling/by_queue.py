@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from math import ceil
 
-from simlora.core.checks import number, period
+from simlora.core.checks import number, period, whole
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
 
@@ -14,10 +15,13 @@ class ByQueue(Autoscaler):
     """Target tracking: as many replicas as give each `target_requests`, counting running, waiting and unassigned ones.
 
     Every `period_s` seconds this is ceil(on x (requests per replica / target)), unless that ratio is within
-    `tolerance` of 1. The number goes up at once. It goes down only to the highest result of the last `down_after_s`
-    seconds, so that a short lull costs no boot.
-    Source: the algorithm, its tolerance of 0.1 and its 300 s before scaling down are those of Kubernetes' Horizontal
-    Pod Autoscaler, which runs every 15 s.
+    `tolerance` of 1. The number goes up at once, but in one period by no more than `up_replicas`, or by the share
+    `up_share` of those that are on if that is more. It goes down only to the highest result of the last `down_after_s`
+    seconds, so that a short lull costs no boot. The requests are those of `lag_s` seconds ago, as metrics reach an
+    autoscaler late: they are scraped, stored and then asked for.
+    Source: Kubernetes' Horizontal Pod Autoscaler, with its defaults: 15 s, a tolerance of 0.1, at most 4 pods or 100 %
+    more in 15 s, 300 s before scaling down. There pods that are not ready count as idle on the way up, as here, and as
+    at their target on the way down; here they count as idle.
     """
 
     def __init__(
@@ -26,19 +30,42 @@ class ByQueue(Autoscaler):
         period_s: float = 15.0,
         tolerance: float = 0.1,
         down_after_s: float = 300.0,
+        up_replicas: int = 4,
+        up_share: float = 1.0,
+        lag_s: float = 0.0,
     ) -> None:
         self.target_requests = number("autoscaler.target_requests", target_requests, "requests", above=0)
         self.period_s = period("autoscaler.period_s", period_s)
         self.tolerance = number("autoscaler.tolerance", tolerance, least=0)
         self.down_after_s = number("autoscaler.down_after_s", down_after_s, "seconds", least=0)
+        self.up_replicas = whole("autoscaler.up_replicas", up_replicas, "replicas", least=1)
+        self.up_share = number("autoscaler.up_share", up_share, least=0)
+        self.lag_s = number("autoscaler.lag_s", lag_s, "seconds", least=0)
+        self._read: deque[tuple[float, Sequence[float]]] = deque()
         self._said: deque[tuple[float, int]] = deque()
 
+    def metrics(self, view: FleetView) -> Sequence[float]:
+        """Return what the fleet has to do now, each as the replicas that it needs."""
+        return ((float(view.outstanding.sum()) + view.unassigned) / self.target_requests,)
+
     def replicas(self, view: FleetView) -> int:
-        requests = float(view.outstanding.sum()) + view.unassigned
-        ratio = requests / (max(view.on, 1) * self.target_requests)
-        wanted = view.on if abs(ratio - 1.0) <= self.tolerance else ceil(requests / self.target_requests)
+        wanted = max(self._of(needed, view.on) for needed in self._late(view))
         said = self._said
         while said and said[0][0] <= view.now_s - self.down_after_s:
             said.popleft()
         said.append((view.now_s, wanted))
-        return wanted if wanted >= view.on else min(view.on, max(count for _, count in said))
+        if wanted >= view.on:
+            return min(wanted, view.on + max(self.up_replicas, int(view.on * self.up_share)))
+        return min(view.on, max(count for _, count in said))
+
+    def _of(self, needed: float, on: int) -> int:
+        """Return the replicas that a metric asks for, while so many are on."""
+        return on if on and abs(needed / on - 1.0) <= self.tolerance else ceil(needed)
+
+    def _late(self, view: FleetView) -> Sequence[float]:
+        """Return the metrics of `lag_s` ago, or the first ones."""
+        read = self._read
+        read.append((view.now_s, self.metrics(view)))
+        while len(read) > 1 and read[1][0] <= view.now_s - self.lag_s:
+            read.popleft()
+        return read[0][1]

@@ -42,7 +42,7 @@ class BySchedule(Autoscaler):
                 )
             self._at_s.append(at_s)
             self._replicas.append(
-                whole("replicas of autoscaler.steps", step["replicas"], "replicas", least=1)
+                whole("replicas of autoscaler.steps", step["replicas"], "replicas", least=0)
             )
 
     def replicas(self, view: FleetView) -> int:

@@ -46,7 +46,7 @@ class BySlo(Autoscaler):
         counted = len(had_s) + int((waits_s >= self.ttft_s).sum())
         if counted and 1.0 - late / counted < self.attainment:
             self._changed_s = view.now_s
-            return view.on + ceil(view.on * self.grow)
+            return view.on + max(ceil(view.on * self.grow), 1)
         calm = not len(waits_s) and (np.max(had_s, initial=0.0) <= self.headroom * self.ttft_s)
         if calm and view.now_s - self._changed_s >= self.down_after_s:
             self._changed_s = view.now_s
