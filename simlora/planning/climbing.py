@@ -78,7 +78,9 @@ def enough(trials: Trials, on: Machine, of: Tuning, most: int) -> Candidate | No
         trials.run(starts, first)
         score = max(trials.score(one, first) for one in starts)
         if score >= 1.0 or replicas == most:
-            break
+            found = climbed(trials, starts, of)
+            if found is not None or replicas == most:  # or another seed needs more than the first one
+                return found
         idle = 0 if score > nearest_yet + NEARER else idle + 1
         nearest_yet = max(score, nearest_yet)
         replicas = min(2 * replicas, most)

@@ -67,7 +67,7 @@ def test_the_fewest_replicas_are_found(alike: Of, needed: int) -> None:
     assert best.replicas == needed
 
 
-@pytest.mark.parametrize("needed", [3, 5, 9])
+@pytest.mark.parametrize("needed", [1, 2, 3, 5, 8, 9])
 def test_they_keep_the_slo_with_every_seed(alike: Of, needed: int) -> None:
     """The second needs one more."""
     best = climbing.fewest(MadeUp(lambda one, seed: one.replicas / (needed + seed)), *alike, MOST)
