@@ -221,6 +221,10 @@ class Scenario:
             whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=0, most=most)
             if policies.migration.period_s is not None:
                 raise InputError("an autoscaler needs migration=stay")
+            if cluster.replica_groups and not self.scaling.least_replicas:
+                raise InputError(
+                    "cluster.least_replicas=0 needs replicas that are all alike, without cluster.replica_groups"
+                )
             self._check_ranks_always_held()
         for slot, policy in ("placement", policies.placement), ("migration", policies.migration):
             if cluster.replica_groups and policy.assumes_alike:
@@ -230,7 +234,7 @@ class Scenario:
 
     def _check_ranks_always_held(self) -> None:
         """Raise InputError if an autoscaler may switch off all replicas that hold the highest rank."""
-        least, adapters = max(self.scaling.least_replicas, 1), self.trace.adapters
+        least, adapters = self.scaling.least_replicas, self.trace.adapters
         if not self.cluster.replica_groups or not adapters:
             return
         highest = max(adapters, key=lambda adapter: adapter.rank)
@@ -238,7 +242,7 @@ class Scenario:
         if highest.rank > most:
             raise InputError(
                 f"adapter {highest.name} has rank {highest.rank}, must be at most {most} with an autoscaler, the "
-                f"highest replica.max_lora_rank of the first {least} replicas, which stay on or are the first to start"
+                f"highest replica.max_lora_rank of the first cluster.least_replicas={least} replicas, which stay on"
             )
 
     @property

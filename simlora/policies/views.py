@@ -414,6 +414,11 @@ class FleetView(ClusterView, Protocol):
         ...
 
     @property
+    def active(self) -> bool:
+        """Whether there are requests, or one has arrived since the autoscaler was last asked."""
+        ...
+
+    @property
     def adapters_in_use(self) -> int:
         """Number of adapters of which a request runs, waits or is unassigned."""
         ...

@@ -131,6 +131,7 @@ def test_a_capacity_is_of_an_open_loop() -> None:
         ("cluster.failures=[{every_s: 6, for_s: 2}]",),
         ("cluster.failures=[{host: 0, at_s: 5, until_s: 20}, {host: 1, at_s: 5, until_s: 20}]",),
         ("cluster.failures=[{every_s: 6, for_s: 2}]", "autoscaler=by_queue", "cluster.start_s=1"),
+        ("autoscaler=by_adapters", "cluster.least_replicas=0", "cluster.start_s=1"),
         (
             "cluster.failures=[{every_s: 6, for_s: 2}]",
             "cluster.adapter_pool=distributed",

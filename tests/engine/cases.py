@@ -676,7 +676,7 @@ def fleets(draw: st.DrawFn) -> Case:
         targets = st.sampled_from((2**-4, 0.25, 8.0, math.inf))
         case = case.but(ttft_targets_s=tuple(draw(targets) for _ in range(len(case.ranks) + 1)))
     return case.but(
-        least_replicas=draw(st.sampled_from((1, 0, 2))),
+        least_replicas=draw(st.sampled_from((1, 2) if case.others else (1, 0, 2))),
         boot_s=draw(st.sampled_from((0.0, 2**-3, 0.7))),
         warm_up_adapters=draw(st.sampled_from((0, 2))),
     )

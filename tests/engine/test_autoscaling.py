@@ -249,19 +249,33 @@ def test_requests_that_come_while_the_first_replica_boots_wait_for_it() -> None:
 
 
 def test_without_requests_none_is_on_until_the_next_one() -> None:
+    """The first look after the request, at 0.25 s, knows of it; the next one finds nothing since."""
     rows = (row(0.0, output_tokens=1), row(2.0, output_tokens=1))
     simulation = scripted(1, 0, rows=rows, least_replicas=0)
-    assert [on for _, on, *_ in scalings(simulation)] == [1, 0, 0, 1, 1]
+    assert [(at_s, on) for at_s, on, *_ in scalings(simulation)][:3] == [(0.0, 1), (0.5, 0), (0.5, 0)]
     assert simulation.autoscaling.boots == 1
-    paid_s = 0.25 + BOOT_S + prefill_s(9)
+    paid_s = 0.5 + BOOT_S + prefill_s(9)
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([paid_s, 0.0, 0.0])
 
 
-def test_the_last_replica_is_had_back_while_it_drains() -> None:
-    rows = (row(0.0, output_tokens=60), row(0.3, output_tokens=1))
-    simulation = scripted(1, 0, rows=rows, least_replicas=0)
-    assert went(simulation) == [0, 0]
+def test_one_stays_while_a_request_runs() -> None:
+    simulation = scripted(1, 0, rows=(long(),), least_replicas=0)
+    assert scalings(simulation) == [(0.0, 1, 1, 0, 0)]
+
+
+def test_one_that_is_to_go_is_had_back_where_the_last_other_fails() -> None:
+    """Replica 1 drains when the host of replica 0 fails, and takes on its request, with the next event."""
+    rows = (row(0.0, output_tokens=60), row(0.0, output_tokens=60))
+    simulation = scripted(2, 1, rows=rows, least_replicas=0, failures=((0, 0.3, None),))
+    assert went(simulation) == [1, 1]
     assert simulation.autoscaling.boots == 0
+
+
+def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots() -> None:
+    rows = (row(0.1, output_tokens=1),)
+    simulation = scripted(0, rows=rows, least_replicas=0, boot_s=0.2, failures=((0, 0.15, None),))
+    assert went(simulation) == [1]
+    assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.15 + 0.2 + prefill_s(9))
 
 
 def test_by_queue_scales_to_zero_and_from_it() -> None:

@@ -30,6 +30,7 @@ ROWS = tuple(Row(0.05 * i, i % 3 if i % 3 < 2 else None, 5 + i % 4, 6 + i % 5, 1
 CHANGING: tuple[dict[str, object], ...] = (
     {"replicas": 3, "migrates_every_s": 0.25, "migration": "consolidate", "router": "most_idle"},
     {"replicas": 3, "autoscaler": "by_queue", "least_replicas": 1},
+    {"replicas": 3, "autoscaler": "by_adapters", "least_replicas": 0},
     {"replicas": 2, "placement": "rank_demand", "router": "routing_table"},
     {"replicas": 2, "failures": ((0, 0.2, 0.9),)},
     {"loader": "asynchronous", "eviction": "lru"},

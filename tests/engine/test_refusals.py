@@ -48,6 +48,10 @@ def without(prefix: str) -> dict[str, object]:
         (BY_QUEUE | PADDED, "an autoscaler needs replica.adapter_memory=unified, partition or slots"),
         (BY_QUEUE | {"least_replicas": 3}, "cluster.least_replicas is 3, must be a whole number of"),
         (BY_QUEUE | OTHERS | FAR_SLOTS, "adapter adapter-1 has rank 8, must be at most 1 with an autoscaler"),
+        (
+            BY_QUEUE | OTHERS | {"least_replicas": 0},
+            "cluster.least_replicas=0 needs replicas that are all alike",
+        ),
         ({"others": 2}, "cluster.replica_groups has all of the replicas, must leave at least one of"),
         (OTHERS | {"engines_per_gpu": 2}, "cluster.replica_groups needs cluster.engines_per_gpu=1"),
         (OTHERS | {"placement": "rank_demand"}, "cluster.replica_groups needs another placement: "),

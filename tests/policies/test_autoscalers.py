@@ -33,6 +33,7 @@ class Fleet(Cluster):
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
         self.unassigned = self.adapters_in_use = 0
+        self.active = requests > 0
 
     def first_tokens_s(self, window_s: float) -> np.ndarray:
         self.asked.append(window_s)
@@ -101,6 +102,14 @@ def test_by_queue_goes_by_the_metrics_of_a_while_ago() -> None:
     assert [policy.replicas(Fleet(4, requests, now_s)) for now_s, requests in load] == [4, 4, 4, 6, 1]
 
 
+def test_by_queue_wants_none_only_when_no_request_was_there_for_long() -> None:
+    policy = ByQueue(target_requests=10, down_after_s=300, lag_s=15)
+    came = Fleet(1, 0, 100.0)
+    came.active = True
+    assert [policy.replicas(fleet) for fleet in (came, Fleet(1, 0, 399.0))] == [1, 1]
+    assert policy.replicas(Fleet(1, 0, 401.0)) == 0
+
+
 # By adapters --------------------------------------------------------------------------------
 
 
@@ -134,6 +143,8 @@ def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
     assert policy.replicas(Fleet(8, had_s=[1.0] * 8 + [2.0] * 2)) == 10, "at the target is too late"
     assert policy.replicas(Fleet(1, had_s=[3.0])) == 2, "at least one"
     assert policy.replicas(Fleet(0, waits_s=[3.0])) == 1
+    calm = BySlo(ttft_s=2.0, down_after_s=0)
+    assert [calm.replicas(fleet) for fleet in (Fleet(2, 1), Fleet(1, 1), Fleet(1, 0))] == [1, 1, 0]
     assert policy.replicas(Fleet(4, had_s=[1.0] * 9 + [3.0])) == 4, "nine of ten are what it wants"
 
 

@@ -40,17 +40,21 @@ class Autoscaling:
         self.boots = 0
         self._asked: Counter[Adapter] = Counter()  # requests so far
         self.active = config.autoscaler.period_s is not None
-        if self.active and not config.least_replicas:
-            dispatcher.on_unassigned += (self.activate,)
+        self._to_zero = self.active and not config.least_replicas
 
     def arrive(self, request: Request) -> None:
         """A request arrives, for an adapter that may be worth having in memory."""
+        self._fleet.arrived = True
         if request.adapter is not None:
             self._asked[request.adapter] += 1
 
     def activate(self) -> None:
-        """A request has found no replica: the first one boots, unless one does already."""
-        if not self._fleet.provisioned:
+        """A request has found no replica: one boots, unless one does already or the autoscaler never has none."""
+        if self._to_zero:  # once the request's dispatch is over
+            self._clock.call(self._clock.now, SCALING, 0, self._leave_zero)
+
+    def _leave_zero(self) -> None:
+        if self._fleet.unassigned and not self._fleet.provisioned:
             self._adjust(1)
 
     def leave(self, replica: int, request: Request) -> None:
@@ -63,6 +67,8 @@ class Autoscaling:
         for id in ids:
             if id in self._booting or id in self._draining:
                 self._stop(id)
+        if self._fleet.unassigned:
+            self.activate()
 
     def begin(self) -> None:
         """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""
@@ -91,7 +97,8 @@ class Autoscaling:
 
     def _wanted(self) -> int:
         wanted = self._config.autoscaler.replicas(self._view)
-        least = self._config.least_replicas or int(bool(self._fleet.unassigned))
+        least = self._config.least_replicas or int(self._view.active)
+        self._fleet.arrived = False
         return min(max(wanted, least), len(self.on_s))
 
     def _adjust(self, wanted: int) -> None:

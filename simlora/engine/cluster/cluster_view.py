@@ -245,6 +245,11 @@ class ClusterView:
         return len(self._fleet.unassigned)
 
     @property
+    def active(self) -> bool:
+        fleet = self._fleet
+        return fleet.arrived or bool(fleet.unassigned) or bool(fleet.outstanding.any())
+
+    @property
     def adapters_in_use(self) -> int:
         fleet = self._fleet
         requests = [request for replica in fleet.replicas for request in replica.table.requests()]

@@ -26,6 +26,7 @@ class Fleet:
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
     are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
+    `arrived`: a request has arrived since the autoscaler was last asked.
     `on_replace` is called with each replica in whose place an empty one was put. `adapters` are those of each replica,
     by id, as large as its memory lays them out, and `highest_ranks` `[replicas]` the highest rank that each holds.
     """
@@ -44,7 +45,7 @@ class Fleet:
         self.all_open = True
         self.booting: dict[int, int] = {}
         self.returning = 0
-        self.grows = False
+        self.grows = self.arrived = False
         self.unassigned: list[Handoff] = []
         self.on_replace: tuple[Callable[[int], None], ...] = ()
 

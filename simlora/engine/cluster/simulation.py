@@ -201,6 +201,7 @@ class Simulation:
             dispatcher.on_end += (placement.count_output,)
         if scaling.active:
             dispatcher.on_arrive += (scaling.arrive,)
+            dispatcher.on_unassigned += (scaling.activate,)
             dispatcher.on_overflow += (history.add_ttft,)
             dispatcher.on_end += (history.add_ttft, scaling.leave)
             self.faults.on_fail += (scaling.fail,)

@@ -14,14 +14,16 @@ from simlora.policies.views import FleetView
 class ByQueue(Autoscaler):
     """Target tracking: as many replicas as give each `target_requests`, counting running, waiting and unassigned ones.
 
-    Every `period_s` seconds this is ceil(on x (requests per replica / target)), unless that ratio is within
-    `tolerance` of 1. The number goes up at once, but in one period by no more than `up_replicas`, or by the share
-    `up_share` of those that are on if that is more. It goes down only to the highest result of the last `down_after_s`
-    seconds, so that a short lull costs no boot. The requests are those of `lag_s` seconds ago, as metrics reach an
-    autoscaler late: they are scraped, stored and then asked for.
-    Source: Kubernetes' Horizontal Pod Autoscaler, with its defaults: 15 s, a tolerance of 0.1, at most 4 pods or 100 %
-    more in 15 s, 300 s before scaling down. There pods that are not ready count as idle on the way up, as here, and as
-    at their target on the way down; here they count as idle.
+    Every `period_s` seconds this is ceil(on x (requests per replica / target)), unless that ratio is within `tolerance`
+    of 1. The number goes up at once, but in one period by no more than `up_replicas`, or by the share `up_share` of
+    those that are on if that is more. It goes down only to the highest result of the last `down_after_s` seconds, so
+    that a short lull costs no boot. The requests are those of the last decision that is `lag_s` or more ago, as metrics
+    reach an autoscaler late: Prometheus scrapes once a minute by default. Whether there is a request at all is known at
+    once.
+    Source: Kubernetes' Horizontal Pod Autoscaler, with the defaults of autoscaling/v2: 15 s, a tolerance of 0.1, at
+    most 4 pods or 100 % more in 15 s, 300 s before scaling down. The formula is that of an external metric with a
+    target average, which does not ask which pods are ready. There the number falls to 0 only with the gate
+    HPAScaleToZero, or by KEDA.
     """
 
     def __init__(
@@ -49,13 +51,13 @@ class ByQueue(Autoscaler):
         return ((float(view.outstanding.sum()) + view.unassigned) / self.target_requests,)
 
     def replicas(self, view: FleetView) -> int:
-        wanted = max(self._of(needed, view.on) for needed in self._late(view))
+        wanted = max(*(self._of(needed, view.on) for needed in self._late(view)), int(view.active))
         said = self._said
         while said and said[0][0] <= view.now_s - self.down_after_s:
             said.popleft()
         said.append((view.now_s, wanted))
         if wanted >= view.on:
-            return min(wanted, view.on + max(self.up_replicas, int(view.on * self.up_share)))
+            return min(wanted, view.on + max(self.up_replicas, ceil(view.on * self.up_share)))
         return min(view.on, max(count for _, count in said))
 
     def _of(self, needed: float, on: int) -> int:

@@ -17,7 +17,7 @@ class BySlo(Autoscaler):
     The attainment is computed over requests that ended in the last `window_s` seconds and requests that have waited
     for longer than the target; aborted requests count as missed. Below `attainment`, the number grows by the share
     `grow`, at least by one. If no request waits, all TTFTs were within `headroom` times the target, and nothing has
-    changed for `down_after_s`, it falls by one.
+    changed for `down_after_s`, it falls by one, to 0 only without requests.
     A rule of ours, of the kind that operators write; nothing is predicted.
     """
 
@@ -48,7 +48,7 @@ class BySlo(Autoscaler):
             self._changed_s = view.now_s
             return view.on + max(ceil(view.on * self.grow), 1)
         calm = not len(waits_s) and (np.max(had_s, initial=0.0) <= self.headroom * self.ttft_s)
-        if calm and view.now_s - self._changed_s >= self.down_after_s:
+        if calm and view.on > view.active and view.now_s - self._changed_s >= self.down_after_s:
             self._changed_s = view.now_s
             return view.on - 1
         return view.on
