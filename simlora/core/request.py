@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from operator import attrgetter
 
+from mypy_extensions import mypyc_attr
+
 from simlora.core.adapter import Adapter
 from simlora.core.trace import BASE_MODEL
 
@@ -11,6 +13,7 @@ arrival_order = attrgetter("arrival_s", "id")
 """The sort key of requests: (arrival, id)."""
 
 
+@mypyc_attr(acyclic=True)  # many are made, none is part of a cycle: nothing to collect
 class Request:
     """One prompt for one adapter, and its progress.
 

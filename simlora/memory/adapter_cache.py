@@ -7,9 +7,10 @@ not need their slots; an eviction policy says which leaves first. A load holds i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Set
+from math import inf
 
 from simlora.core.adapter import Adapter
-from simlora.memory.idle_adapters import IdleAdapters, LoadTime, Now
+from simlora.memory.idle_adapters import IdleAdapters, LoadTime, Now, Use
 
 Victims = Callable[[IdleAdapters, int], Iterable[Adapter]]
 """An eviction policy's method: idle adapters (least recently used first), slots short."""
@@ -26,30 +27,27 @@ def _loaded_at_once(adapter: Adapter) -> float:
 class AdapterCache:
     """Which adapters are resident, in a pool of `capacity` token slots.
 
-    `ready_s` has the time at which each resident adapter's load ends, by id; `pins` the running requests that use it.
+    `ready_s` has the time at which each resident adapter's load ends, by id; `pins` those that running requests use.
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
-    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked. `uses` counts
-    the requests that have begun to use each adapter, by id, and `last_uses_s` has when the last of them was gone.
+    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked.
     """
 
     __slots__ = (
-        "_adapters",
         "_idle",
         "_load_s",
         "_now_s",
         "_prefetched",
         "_sweeps",
+        "_uses",
         "_victims",
         "adapter_tokens",
         "capacity",
-        "last_uses_s",
         "on_change",
         "on_evict",
         "pinned_tokens",
         "pins",
         "ready_s",
-        "uses",
     )
 
     def __init__(
@@ -62,18 +60,16 @@ class AdapterCache:
     ) -> None:
         self.capacity = capacity
         self._now_s, self._load_s = now_s, load_s
-        self.uses: dict[int, int] = {}
-        self.last_uses_s: dict[int, float] = {}
         self.adapter_tokens = 0
         self.pinned_tokens = 0
-        self.pins: dict[int, int] = {}
+        self.pins: dict[int, Use] = {}
         self.ready_s: dict[int, float] = {}
         self.on_change: tuple[Callable[[int, bool], None], ...] = ()
         self.on_evict: tuple[Callable[[list[Adapter]], None], ...] = ()
         self._victims, self._sweeps = victims, sweeps
         self._idle: dict[int, Adapter] = {}  # least recently used first
         self._prefetched: dict[int, Adapter] = {}  # loaded for waiting requests, oldest first
-        self._adapters: dict[int, Adapter] = {}  # resident, by id
+        self._uses: dict[int, Use] = {}  # of all adapters that were ever resident
 
     def __contains__(self, adapter: Adapter) -> bool:
         return adapter.id in self.ready_s
@@ -83,8 +79,23 @@ class AdapterCache:
         return id in self.ready_s
 
     def adapter(self, id: int) -> Adapter:
-        """Return the resident adapter of that id."""
-        return self._adapters[id]
+        """Return the adapter of that id, which is resident or was."""
+        return self._uses[id].adapter
+
+    def requests(self, id: int) -> int:
+        """Return how many requests have begun to use the adapter of that id."""
+        use = self._uses.get(id)
+        return 0 if use is None else use.requests
+
+    def running(self, id: int) -> int:
+        """Return how many running requests use the adapter of that id."""
+        use = self.pins.get(id)
+        return 0 if use is None else use.running
+
+    def last_use_s(self, id: int) -> float:
+        """Return when the last request that used the adapter of that id was gone; -inf: none has used it."""
+        use = self._uses.get(id)
+        return -inf if use is None else use.last_s
 
     def is_pinned(self, adapter: Adapter) -> bool:
         """Return whether a running request uses the adapter."""
@@ -109,7 +120,8 @@ class AdapterCache:
         id = adapter.id
         assert id not in self.ready_s, f"adapter {adapter.name} is loaded twice"
         self.ready_s[id] = ready_s
-        self._adapters[id] = adapter
+        if id not in self._uses:
+            self._uses[id] = Use(adapter)
         self._prefetched[id] = adapter
         self.adapter_tokens += adapter.kv_tokens
         for listener in self.on_change:
@@ -118,25 +130,26 @@ class AdapterCache:
     def pin(self, adapter: Adapter) -> None:
         """A request that uses this resident adapter starts."""
         id = adapter.id
-        users = self.pins.get(id, 0)
-        if users == 0:
+        use = self.pins.get(id)
+        if use is None:
+            use = self.pins[id] = self._uses[id]
             if self._idle.pop(id, None) is None:
                 del self._prefetched[id]
             self.pinned_tokens += adapter.kv_tokens
-        self.pins[id] = users + 1
-        self.uses[id] = self.uses.get(id, 0) + 1
+        use.running += 1
+        use.requests += 1
 
-    def unpin(self, adapter: Adapter) -> None:
+    def unpin(self, adapter: Adapter, now_s: float) -> None:
         """A request that used this adapter is gone."""
         id = adapter.id
-        users = self.pins[id] - 1
-        if users:
-            self.pins[id] = users
+        use = self.pins[id]
+        use.running -= 1
+        if use.running:
             return
         del self.pins[id]
         self.pinned_tokens -= adapter.kv_tokens
         self._idle[id] = adapter
-        self.last_uses_s[id] = self._now_s()
+        use.last_s = now_s
 
     def sweep(self) -> None:
         """Evict the idle adapters that the policy does not keep; called when requests have finished."""
@@ -168,7 +181,7 @@ class AdapterCache:
 
     def _among(self, idle: Collection[Adapter]) -> IdleAdapters:
         """Return some of the idle adapters with what is known of them."""
-        return IdleAdapters(idle, self.uses, self.last_uses_s, self._now_s, self._load_s)
+        return IdleAdapters(idle, self._uses, self._now_s, self._load_s)
 
     def free_tokens(self, kv_tokens: int) -> int:
         """Return the slots that KV can still take without an eviction."""
@@ -186,7 +199,7 @@ class AdapterCache:
             assert id not in self.pins, f"adapter {adapter.name} is pinned and was evicted"
             if self._idle.pop(id, None) is None:
                 del self._prefetched[id]
-            del self.ready_s[id], self._adapters[id]
+            del self.ready_s[id]
             self.adapter_tokens -= adapter.kv_tokens
             for listener in self.on_change:
                 listener(id, False)

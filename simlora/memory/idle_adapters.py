@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from math import inf
+
+from mypy_extensions import i64
 
 from simlora.core.adapter import Adapter
 
@@ -12,23 +15,34 @@ LoadTime = Callable[[Adapter], float]
 """Returns the seconds in which an adapter is loaded."""
 
 
-class IdleAdapters:
-    """Resident adapters that no running request uses, least recently used first.
+class Use:
+    """What one replica has known of an `adapter` since the run began, also while it is not in HBM.
 
-    `uses` and `last_uses_s`, by id, are of this replica since the run began, of adapters that left HBM meanwhile too.
+    So many `requests` have begun to use it, of which so many are `running`; it was last used at `last_s`.
     """
 
-    __slots__ = ("_adapters", "_last_uses_s", "_load_s", "_now_s", "_uses")
+    __slots__ = ("adapter", "last_s", "requests", "running")
+
+    def __init__(self, adapter: Adapter) -> None:
+        self.adapter = adapter
+        self.requests: i64 = 0
+        self.running: i64 = 0
+        self.last_s = -inf
+
+
+class IdleAdapters:
+    """Resident adapters that no running request uses, least recently used first; `uses` by id."""
+
+    __slots__ = ("_adapters", "_load_s", "_now_s", "_uses")
 
     def __init__(
         self,
         adapters: Collection[Adapter],
-        uses: Mapping[int, int],
-        last_uses_s: Mapping[int, float],
+        uses: Mapping[int, Use],
         now_s: Now,
         load_s: LoadTime,
     ) -> None:
-        self._adapters, self._uses, self._last_uses_s = adapters, uses, last_uses_s
+        self._adapters, self._uses = adapters, uses
         self._now_s, self._load_s = now_s, load_s
 
     def __iter__(self) -> Iterator[Adapter]:
@@ -44,11 +58,11 @@ class IdleAdapters:
 
     def uses(self, adapter: Adapter) -> int:
         """Return how many requests have begun to use an adapter."""
-        return self._uses.get(adapter.id, 0)
+        return self._uses[adapter.id].requests
 
     def last_use_s(self, adapter: Adapter) -> float:
         """Return when the last request that used an adapter ended, or gave it up."""
-        return self._last_uses_s[adapter.id]
+        return self._uses[adapter.id].last_s
 
     def load_s(self, adapter: Adapter) -> float:
         """Return the seconds in which an adapter would be loaded, on a link that nothing else uses."""

@@ -49,7 +49,7 @@ def _replica(cluster: LiveCluster, replica: Replica) -> dict[str, Any]:
             {
                 "name": each.name,
                 "rank": each.rank,
-                "requests": adapters.pins.get(each.id, 0),
+                "requests": adapters.running(each.id),
                 "loading": adapters.ready_s[each.id] > now_s,
             }
             for each in resident

@@ -13,7 +13,7 @@ A, B, C = ALL = tuple(Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"
 def use(of: AdapterCache, *adapters: Adapter) -> None:
     for adapter in adapters:
         of.pin(adapter)
-        of.unpin(adapter)
+        of.unpin(adapter, 0.0)
 
 
 def cache(*adapters: Adapter, eviction=Lru, **divided: int) -> AdapterCache:
@@ -48,9 +48,9 @@ def test_an_adapter_is_pinned_until_its_last_request_is_gone() -> None:
     one.pin(A)
     assert (one.pinned, one.pinned_tokens) == ({A.id}, 8)
     assert [one.is_idle(adapter.id) for adapter in ALL] == [False, True, False], "the third is not resident"
-    one.unpin(A)
+    one.unpin(A, 0.0)
     assert one.is_pinned(A)
-    one.unpin(A)
+    one.unpin(A, 0.0)
     assert not one.is_pinned(A)
     assert (one.pinned, one.pinned_tokens, one.adapter_tokens) == (set(), 0, 16)
 
@@ -130,7 +130,7 @@ def test_a_divided_pool_lends_neither_side_any_room() -> None:
     assert one.adapter_room(kv_tokens=32, keep={B.id}) == 8, "but for those to keep"
     one.pin(A)
     assert one.adapter_room(kv_tokens=32, keep=()) == 8
-    one.unpin(A)
+    one.unpin(A, 0.0)
     assert one.make_room(kv_tokens=32) == 0
     assert resident(one) == "ab", "KV needs none of theirs"
     assert one.make_room(kv_tokens=35) == 3, "and they have none for it"
@@ -157,7 +157,7 @@ def test_listeners_hear_of_each_adapter_that_comes_or_leaves_and_of_all_that_lea
     assert (changes, found) == ([(B.id, True)], [2.5]), (
         "it is there when it is told of; pinning changes nothing"
     )
-    one.unpin(B)
+    one.unpin(B, 0.0)
     one.sweep()
     assert changes[1:] == [(A.id, False), (B.id, False)]
     assert evicted == ["ab"]

@@ -218,7 +218,7 @@ class KvSending(Part):
             tokens = request.prompt_tokens + request.padding_tokens
             self._reservation.pause(request, table.batch.step)
             if request.adapter is not None:
-                table.kv.adapters.unpin(request.adapter)
+                table.kv.adapters.unpin(request.adapter, now_s)
             for on_release in self._replica.hooks.on_release:
                 on_release(request, now_s)
             self.kept[request.id] = request

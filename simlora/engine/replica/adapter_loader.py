@@ -127,7 +127,7 @@ class AdapterLoader:
             return False
         cache.insert(adapter, 0.0)
         cache.pin(adapter)
-        cache.unpin(adapter)
+        cache.unpin(adapter, 0.0)
         return True
 
     def weights_s(self, request: Request) -> float:

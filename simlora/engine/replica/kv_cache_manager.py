@@ -83,7 +83,7 @@ class KVCacheManager:
         """A request gives back its KV and its hold on its adapter."""
         self.reservation.remove(request, self.batch.step)
         if request.adapter is not None:
-            self.adapters.unpin(request.adapter)
+            self.adapters.unpin(request.adapter, now_s)
 
 
 class InFlightKV(KVCacheManager):

@@ -126,12 +126,12 @@ class SchedulerView:
 
     def uses(self, adapter: Adapter) -> int:
         """Return how many requests have been admitted with an adapter."""
-        return self._table.kv.adapters.uses.get(adapter.id, 0)
+        return self._table.kv.adapters.requests(adapter.id)
 
     def last_use_s(self, adapter: Adapter) -> float:
         """Return when the last of them was gone: now while one is there, -inf before the first."""
         cache = self._table.kv.adapters
-        return self._clock.now if cache.is_pinned(adapter) else cache.last_uses_s.get(adapter.id, -inf)
+        return self._clock.now if cache.is_pinned(adapter) else cache.last_use_s(adapter.id)
 
     def resident(self, adapter: Adapter) -> bool:
         """Return whether an adapter is in HBM, or on its way."""

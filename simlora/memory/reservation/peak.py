@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from simlora.core.request import Request
 from simlora.memory.reservation.base import UNLIMITED, Reservation
@@ -137,6 +137,7 @@ class Peak(Reservation):
         return free_tokens // len(self._entries) + 1 if self._entries else UNLIMITED
 
 
+@mypyc_attr(acyclic=True)  # many are made, none is part of a cycle: nothing to collect
 class Entry:
     """A request, by its last step and its context at step 0."""
 
