@@ -18,6 +18,7 @@ from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_transfer import KvSending
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
+from simlora.engine.replica.adapter_loader import LoadPlan
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
@@ -38,7 +39,7 @@ class TreeWatch(TreeListener):
         self.tree = tree
         tree.listeners += (self,)
         self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
-        self.sent_tokens = self.brought_tokens = 0
+        self.sent_tokens = self.brought_tokens = self.fetched_tokens = 0
         self.leaving: Later = []
         self.given_up: Later = []
 
@@ -62,6 +63,10 @@ class TreeWatch(TreeListener):
 
     def left(self, tokens: int) -> None:
         self.out_tokens += tokens
+
+    def brought(self, tokens: int) -> None:
+        assert tokens > 0
+        self.fetched_tokens += tokens
 
     def dropped(self, tokens: int) -> None:
         self.dropped_tokens += tokens
@@ -127,6 +132,10 @@ class Watch(Part):
         assert begin_s <= until_s
         if isinstance(what, Adapter):
             self.loaded.append(what)
+
+    def on_plan(self, plan: LoadPlan, now_s: float) -> None:
+        """Requests wait for weights and KV of their own, and for slots that a copy still reads."""
+        self.landings_s += map(self.replica.loader.ready_s, plan.deferred)
 
     def _stop_loading(self) -> None:
         """Keep the slots of requests that are put back while what they wait for is still on its way."""
@@ -307,8 +316,9 @@ class Watch(Part):
         assert tree.tokens == sum(map(size, resident))
         assert tree.held_tokens == sum(map(size, users))
         assert tree.host_tokens == sum(map(size, segments)) - tree.tokens <= self.config.host_kv_tokens
-        assert cached.weight() == cached.added_tokens - cached.dropped_tokens, "KV from nowhere, or lost"
-        on_host = cached.out_tokens - cached.back_tokens - cached.dropped_tokens
+        come_tokens = cached.added_tokens + cached.fetched_tokens
+        assert cached.weight() == come_tokens - cached.dropped_tokens, "KV from nowhere, or lost"
+        on_host = cached.fetched_tokens + cached.out_tokens - cached.back_tokens - cached.dropped_tokens
         assert tree.host_tokens == on_host, "what is on the host has left HBM, and has not come back"
         self.check_copies()
         for segment in segments:

@@ -18,6 +18,7 @@ from simlora import __version__
 from simlora.core.total import total
 from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, UNFINISHED, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.kv_store import KvStoring
 from simlora.metrics.slo import SloTargets, is_finished, met
 from simlora.metrics.stored import Requests
 from simlora.metrics.summary import distribution
@@ -94,6 +95,8 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     are of means over time: `hbm_share` of the pools is in use, for adapters too, `idle_share` holds KV that no request
     uses, and of that `invalid_share` is KV whose adapter is not there. The host holds `host_tokens` on average; so many
     `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
+    Where KV is kept below the host, `tokens_to_disk` and `tokens_to_store` were written to its disk and to the shared
+    store, and `tokens_from_disk` and `tokens_from_store` fetched; `tokens_recomputed` were there, and faster computed.
     `preemptions`: how often KV ran out.
     """
     recorder, scenario, outcomes = simulation.recorder, simulation.scenario, simulation.outcomes()
@@ -101,6 +104,10 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
         ("hit_rate", "hbm_hit_rate", "hbm_share", "idle_share", "invalid_share")
     )
     facts |= {"host_tokens": None, "tokens_to_host": 0, "tokens_from_host": 0, "tokens_ahead": 0}
+    if scenario.cluster.kv_tiers.used:
+        storing = [part for replica in simulation.fleet.replicas if (part := replica.part(KvStoring))]
+        facts |= simulation.kv_tiers.facts()
+        facts["tokens_recomputed"] = sum(part.tokens_recomputed for part in storing)
     capacities = [scenario.config_of(id).pool_tokens for id in range(len(outcomes))]
     held = recorder.usage.until(makespan_s) if makespan_s > 0 else None
     if held is not None:

@@ -11,7 +11,7 @@ from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ClusterConfig, Kind, ScalingConfig
+from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, ScalingConfig
 from simlora.hardware.link import as_link
 from simlora.hardware.model import ModelShape
 from simlora.policies.scaling.base import Autoscaler
@@ -30,11 +30,14 @@ CLUSTER_KEYS = (
     "slow_links",
     "replica_groups",
     "prefill_replicas",
+    "kv_store_bytes",
+    "kv_store_servers",
+    "kv_fetch",
     "least_replicas",
     "start_s",
     "warm_up_adapters",
 )
-HOST_KEYS = ("replicas", "cores", "memory_bytes")
+HOST_KEYS = ("replicas", "cores", "memory_bytes", "kv_disk_bytes", "disk")
 REPLICAS_MAX = 100_000
 MEMORY_SHARES = ("equal", "rate")
 
@@ -102,6 +105,13 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
         replicas_per_host=as_whole(host.get("replicas")),
         host_cores=as_whole(host.get("cores")),
         host_memory_bytes=host.get("memory_bytes"),
+        kv_tiers=KvTiersConfig(
+            disk_bytes=host.get("kv_disk_bytes"),
+            disk=as_link("host.disk", host["disk"]),
+            store_bytes=cluster.get("kv_store_bytes"),
+            store_servers=as_whole(cluster.get("kv_store_servers")),
+            fetch=str(cluster.get("kv_fetch")),
+        ),
     )
     start_s = number("cluster.start_s", cluster.get("start_s"), "seconds", least=0)
     return ClusterKeys(config=config, written=cluster, start_s=start_s)

@@ -24,6 +24,7 @@ from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
+from simlora.engine.parts.kv_store import KvStoring, StoreAccess
 from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvTransfers
 from simlora.engine.parts.merging import Merging, MergingRunner
 from simlora.engine.parts.pausing import Pausing
@@ -63,6 +64,7 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     CpuAssist,
     DiskTier,
     KvSending,
+    KvStoring,
 )
 
 
@@ -84,7 +86,8 @@ class Assembly:
 
     `outputs` are the true output lengths by request. `on_end`, `on_move` and `on_queue` are notified of requests that
     end, move, and join or leave the waiting queue; None: no router counts those. `cores` and `gpu` are what the replica
-    shares with others, if it does, and `transfers` how KV comes from those that prefill, if it does. `make_link` makes
+    shares with others, if it does, `transfers` how KV comes from those that prefill, if it does, and `stores` how it
+    reaches those that keep KV below the host's memory. `make_link` makes
     its host link (another one where hosts hold different adapters), and `make_runner` what runs its iterations.
     """
 
@@ -101,6 +104,7 @@ class Assembly:
     cores: HostCores | None = None
     gpu: SharedGpu | None = None
     transfers: KvTransfers | None = None
+    stores: Sequence[StoreAccess] = ()
     make_link: Callable[[AdapterLoad, int, int, Recorder], HostLink] = HostLink
     make_runner: Callable[[LatencyModels], ModelRunner] = ModelRunner
 
@@ -263,6 +267,9 @@ class Assembly:
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
+            if self.stores:
+                by_cost = scenario.cluster.kv_tiers.fetch == "by_cost"
+                yield KvStoring(replica, kv, self.outputs, self.stores, by_cost)
         if self.receives or scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):

@@ -33,6 +33,9 @@ from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.base import Scheduler
 
 ADAPTER_POOLS = ("replicated", "distributed")
+KV_FETCHES = ("by_cost", "always")
+STORE_MAX = 10**18
+STORE_SERVERS_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +101,32 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class KvTiersConfig:
+    """Where KV is kept below the hosts' memory: `disk_bytes` on the `disk` of each host, and `store_bytes` on servers.
+
+    The `store_servers` are reached over the cluster's network, each by a card of its own; together they are one store
+    that all replicas share. `fetch`: by_cost, if that takes less time than computing the KV anew; or always.
+    """
+
+    disk_bytes: float = 0.0
+    disk: Link = LINKS["nvme_pcie_3_x4"]
+    store_bytes: float = 0.0
+    store_servers: int = 1
+    fetch: str = "by_cost"
+
+    def __post_init__(self) -> None:
+        number("host.kv_disk_bytes", self.disk_bytes, "bytes", least=0, most=STORE_MAX)
+        number("cluster.kv_store_bytes", self.store_bytes, "bytes", least=0, most=STORE_MAX)
+        whole("cluster.kv_store_servers", self.store_servers, "servers", least=1, most=STORE_SERVERS_MAX)
+        choice("cluster.kv_fetch", self.fetch, KV_FETCHES)
+
+    @property
+    def used(self) -> bool:
+        """Whether KV is kept in any of them."""
+        return self.disk_bytes > 0 or self.store_bytes > 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """Replicas and their hosts, what lies between them, and what goes wrong.
 
@@ -110,7 +139,7 @@ class ClusterConfig:
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
-    goes from one to the other over the `network`.
+    goes from one to the other over the `network`. `kv_tiers`: where KV is kept below the hosts' memory.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
 
@@ -130,6 +159,7 @@ class ClusterConfig:
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
     prefill_replicas: int = 0
+    kv_tiers: KvTiersConfig = KvTiersConfig()
     faults_on_request: bool = False
 
     def __post_init__(self) -> None:

@@ -40,6 +40,9 @@ LINKS = {
         Link("nvlink_5", 3.4e-6, 900e9),  # B200: 1,800 GB/s
         Link("infiniband_hdr", 9.6e-6, 25e9),  # 200 Gb/s
         Link("infiniband_ndr", 9.6e-6, 50e9),  # 400 Gb/s
+        # Rates of the line; the latency, of TCP, is an assumption.
+        Link("ethernet_25g", 5e-5, 25e9 / 8),
+        Link("ethernet_100g", 5e-5, 100e9 / 8),
         # A drive on four lanes of PCIe 3.0, as data sheets have it; its latency is an assumption.
         Link("nvme_pcie_3_x4", 1e-4, 3.5e9),
     )

@@ -144,36 +144,34 @@ class PrefixTree:
         return path
 
     def matched_tokens(self, request: Request) -> i64:
-        """Return the tokens in HBM that a request begins with, leaving at least one to prefill; nothing changes."""
-        chain = Chain(request, request.prompt_tokens - 1, self.block_size)
+        """Return the tokens in HBM that a prompt begins with, leaving at least one to prefill; nothing changes."""
+        branch = self._branches.get(request.adapter_id)
+        if self._needs_adapter and branch is not None and not branch.resident:
+            return 0
+        return self._reach(request, request.prompt_tokens - 1, resident=True)
+
+    def known_tokens(self, request: Request, tokens: int) -> i64:
+        """Return how many of a request's first `tokens` tokens are in HBM or on the host; nothing changes."""
+        return self._reach(request, tokens, resident=False)
+
+    def begins_on_host(self, request: Request) -> bool:
+        """Return whether some of the cached KV that a prompt begins with is on the host only; nothing changes."""
+        tokens = request.prompt_tokens - 1
+        return self._reach(request, tokens, resident=False) > self._reach(request, tokens, resident=True)
+
+    def _reach(self, request: Request, tokens: i64, resident: bool) -> i64:
+        """Return how many of a request's first tokens are cached, or cached in HBM (`resident`)."""
+        chain = Chain(request, tokens, self.block_size)
         node: Node | None = self._branches.get(request.adapter_id)
         done: i64 = 0
-        if self._needs_adapter and node is not None and not node.resident:
-            return 0
         while node is not None and done < chain.count:
             segment = node.children.get(chain.key(done))
-            if segment is None or not segment.resident:
+            if segment is None or (resident and not segment.resident):
                 break
             same = segment.alike(chain)
             done += same
             node = segment if same == segment.count else None
         return done * self.block_size
-
-    def begins_on_host(self, request: Request) -> bool:
-        """Return whether some of the cached KV that a prompt begins with is on the host only; nothing changes."""
-        chain = Chain(request, request.prompt_tokens - 1, self.block_size)
-        node: Node | None = self._branches.get(request.adapter_id)
-        done: i64 = 0
-        while node is not None and done < chain.count:
-            segment = node.children.get(chain.key(done))
-            if segment is None:
-                break
-            if not segment.resident:
-                return True
-            same = segment.alike(chain)
-            done += same
-            node = segment if same == segment.count else None
-        return False
 
     def hold(self, request: Request, now_s: float) -> list[Segment]:
         """Hold the `cached_tokens` found for a request that starts; return the segments to bring from the host."""
@@ -224,6 +222,42 @@ class PrefixTree:
             node = segment
             done += same
         self._held[request.id] = node
+
+    def insert(self, request: Request, tokens: int, now_s: float) -> None:
+        """Add the KV of a request's first `tokens` tokens, or use it, for a request that does not run here."""
+        self._held[request.id] = self.branch(request.adapter_id)
+        self.add(request, tokens, now_s)
+        self.leave(request, now_s)
+
+    def bring_to_host(self, request: Request, tokens: int, ready_s: float, now_s: float) -> None:
+        """The KV of a request's first `tokens` tokens, as far as it is not here, is on the host from `ready_s` on.
+
+        The host may drop other KV for it, or a part of it.
+        """
+        chain, branch = Chain(request, tokens, self.block_size), self.branch(request.adapter_id)
+        node: Node = branch
+        done: i64 = 0
+        while done < chain.count and (found := node.children.get(chain.key(done))) is not None:
+            same = found.alike(chain)
+            node = self._cut(found, same) if same < found.count else found
+            done += same
+        count = chain.count - done
+        if not count:
+            return
+        hashes = chain.hashes[done : chain.count]
+        segment = Segment(node, branch, chain.key(done), done, count, hashes, resident=False)
+        segment.visits = 1
+        segment.used_s, segment.ready_s = now_s, ready_s
+        node.children[segment.key] = segment
+        self.segments += 1
+        self.host_tokens += self.size(segment)
+        for listener in self.listeners:
+            listener.brought(self.size(segment))
+        if isinstance(node, Segment):
+            self._host_leaves.discard(node)
+        self._host_leaves.put(segment)
+        self.frontier.add(segment)
+        self._fit_host(now_s)
 
     def _grow(self, node: Node, chain: Chain, done: i64, now_s: float) -> Segment:
         """Add the blocks of a chain behind those `done` in HBM after a node; return the segment that has them.

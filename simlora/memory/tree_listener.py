@@ -18,6 +18,9 @@ class TreeListener:
     def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
         """KV that left HBM, where it is from `there_s` on, is on the host at `done_s`."""
 
+    def brought(self, tokens: int) -> None:
+        """KV that was not cached comes to the host from elsewhere."""
+
     def dropped(self, tokens: int) -> None:
         """The host has dropped KV."""
 

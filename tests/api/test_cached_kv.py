@@ -74,7 +74,21 @@ def test_what_goes_to_the_host_and_comes_back_is_counted(static: simlora.Result,
     assert static.summary["kv"]["tokens_ahead"] == 0
 
 
-@pytest.mark.parametrize("settings", [STATIC, SWAPPED, ("system=slora", "workload.duration_s=60")])
+TIERS = (*STATIC, "cluster.replicas=2", "host.kv_disk_bytes=1.0e+10", "cluster.kv_store_bytes=1.0e+11")
+
+
+def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static: simlora.Result):
+    """Fetched KV comes to the host first, and is found there."""
+    kv = simlora.simulate(TIERS).summary["kv"]
+    assert kv["tokens_to_disk"] > 0
+    assert kv["tokens_to_store"] > 0
+    fetched = kv["tokens_from_disk"] + kv["tokens_from_store"]
+    assert kv["tokens_from_host"] >= 0.9 * fetched > 0
+    assert kv["tokens_recomputed"] >= 0
+    assert "tokens_to_disk" not in static.summary["kv"]
+
+
+@pytest.mark.parametrize("settings", [STATIC, SWAPPED, TIERS, ("system=slora", "workload.duration_s=60")])
 def test_how_full_hbm_is_does_not_depend_on_how_many_steps_are_one_event(settings: tuple[str, ...]):
     def kv(*more: str) -> dict[str, Any]:
         found: dict[str, Any] = simlora.simulate([*settings, *more]).summary["kv"]

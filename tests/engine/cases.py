@@ -16,7 +16,7 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
-from simlora.engine.scenario import ClusterConfig, Kind, Policies, ScalingConfig, Scenario
+from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, Policies, ScalingConfig, Scenario
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -266,6 +266,10 @@ class Case:
     adapter_tokenizers: bool = False
     prefix_caching: bool = False
     host_kv_tokens: int = 0
+    kv_disk_tokens: int = 0
+    kv_store_tokens: int = 0
+    kv_store_servers: int = 1
+    kv_fetch: str = "by_cost"
     sessions: tuple[str | None, ...] | None = None
     block_hashes: tuple[tuple[int, ...], ...] | None = None
     hash_block_tokens: int = 4
@@ -367,6 +371,13 @@ class Case:
                 stragglers=of("replica", Straggler, self.stragglers),
                 slow_links=of("host", SlowLink, self.slow_links),
                 replica_groups=(others,) if self.others else (),
+                kv_tiers=KvTiersConfig(
+                    disk_bytes=TINY.kv_bytes_per_token * self.kv_disk_tokens,
+                    disk=Link("disk", 2**-7, 512.0),
+                    store_bytes=TINY.kv_bytes_per_token * self.kv_store_tokens,
+                    store_servers=self.kv_store_servers,
+                    fetch=self.kv_fetch,
+                ),
             ),
             model=replace(TINY, layers=self.layers),
             calibration=calibration,
@@ -563,6 +574,23 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
         branches = draw(st.lists(branch, min_size=each, max_size=each))
         case = case.but(block_hashes=tuple(tuple(accumulate(b, lambda h, n: 3 * h + n)) for b in branches))
     return case
+
+
+@st.composite
+def tiered(draw: st.DrawFn, of: Callable[..., st.SearchStrategy[Case]], **chosen: object) -> Case:
+    """Such scenarios, several replicas of which keep KV on the disks of their hosts or in a store that they share."""
+    case = draw(of(**chosen))
+    disk, store = draw(st.sampled_from(((0, 40), (40, 0), (10_000, 60), (20, 10_000), (0, 10_000))))
+    return case.but(
+        host_kv_tokens=max(case.host_kv_tokens, 20),
+        kv_disk_tokens=disk,
+        kv_store_tokens=store,
+        kv_store_servers=draw(st.integers(1, 2)),
+        kv_fetch=draw(st.sampled_from(("by_cost", "always", "always"))),
+        replicas=case.replicas + draw(st.integers(0, 2)),
+        replicas_per_host=draw(st.integers(1, 2)),
+        network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),
+    )
 
 
 @st.composite

@@ -154,6 +154,8 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     "HBM is divided and the clock stops": draws.divided(ends=ENDS, loaders=LOADS),
     "requests begin alike": draws.shared_prefixes(loaders=LOADS),
     "requests begin alike and the clock stops": draws.shared_prefixes(ends=ENDS),
+    "KV is kept below the host": draws.tiered(draws.shared_prefixes, loaders=LOADS),
+    "KV is kept below the host, in little memory": draws.tiered(draws.pressed, ends=ENDS),
     "KV and adapters are swapped": draws.swapped(loaders=tuple(LOADERS)),
     "they are swapped in little memory": draws.pressed(),
     "they are swapped and the clock stops": draws.pressed(ends=ENDS),

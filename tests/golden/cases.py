@@ -149,6 +149,18 @@ EXTRA: dict[str, tuple[str, ...]] = {
     "llm-d": (*SERVED, "router=llm_d_lora", "cluster.status_every_s=0.05"),
     "dynamo": (*SERVED, "router=dynamo"),
     "kvaware": (*SERVED, "router=production_stack_kvaware"),
+    "kv-tiers": (
+        *TALKS,
+        *SHARED,
+        *SMALL_HOST,
+        "loader=asynchronous",
+        "cluster.replicas=3",
+        "host.replicas=2",
+        "host.kv_disk_bytes=3.0e+9",
+        "cluster.kv_store_bytes=8.0e+9",
+        "cluster.kv_store_servers=2",
+        FAILING[0],
+    ),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
     "closed-loop": (*FLEET, "clients.outstanding=20", "clients.think_s=0.5"),
     "clients-come-back": (

@@ -26,6 +26,7 @@ from tests.engine.cases import (
     shared_gpus,
     shared_prefixes,
     swapped,
+    tiered,
 )
 
 ENDS = st.floats(2**-8, 8.0)
@@ -39,6 +40,8 @@ ANY = st.one_of(
     shared_gpus(loaders=tuple(LOADERS)),
     shared_prefixes(loaders=tuple(LOADERS)),
     swapped(loaders=tuple(LOADERS)),
+    tiered(shared_prefixes, loaders=tuple(LOADERS)),
+    tiered(swapped, loaders=tuple(LOADERS)),
 )
 
 
@@ -96,7 +99,7 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case)
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-@given(case=pressed())
+@given(case=st.one_of(pressed(), tiered(pressed)))
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
     """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
     simulation = watched(case.scenario(fast_forward=fast_forward))
@@ -149,8 +152,8 @@ def test_4_arrival_admission_first_token_and_finish_come_in_this_order(case: Cas
 def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
     """Iterations follow each other without a gap, but for gaps that end with the next arrival.
 
-    Where requests wait for their own weights, and hold memory, that may be after others have arrived; or the gap ends
-    when the weights are there.
+    Where requests wait for their own weights or KV, and hold memory, that may be after others have arrived; or the gap
+    ends when what they wait for is there.
     """
     simulation = watched(case.scenario(fast_forward=False))
     table = simulation.recorder.requests()

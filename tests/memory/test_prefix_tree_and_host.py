@@ -337,7 +337,7 @@ REQUESTS = st.tuples(
     st.integers(1, 9),
 )
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(("is served", "starts", "is tried")), REQUESTS),
+    st.tuples(st.sampled_from(("is served", "starts", "is tried", "is fetched")), REQUESTS),
     st.tuples(st.just("is served"), REQUESTS),
     st.tuples(st.sampled_from(("is prefilled", "is prefilled", "leaves")), st.integers(0, 5)),
     st.tuples(st.sampled_from(("evict", "take out", "bring")), st.integers(0, 20)),
@@ -393,7 +393,22 @@ class Model:
         new = self.make(kind)
         new.cached_tokens = sum(map(self.tree.size, self.tree.claim_prefix(new)))
         assert new.cached_tokens == 4 * self.longest(new)
+        assert self.tree.known_tokens(new, new.prompt_tokens - 1) == new.cached_tokens
         return new
+
+    def is_fetched(self, kind: tuple) -> None:
+        """Its prompt comes to the host from elsewhere, as far as it is not here, and may drive others out."""
+        new = self.make(kind)
+        missing = set(paths(new, new.prompt_tokens)) - self.in_hbm - self.on_host
+        self.added += len(missing)
+        self.tree.bring_to_host(new, new.prompt_tokens, self.now_s + 0.25, self.now_s)
+        in_hbm, on_host = lies(self.tree)
+        offered = self.on_host | missing
+        assert in_hbm == self.in_hbm
+        assert on_host <= offered
+        assert on_host == offered or 4 * len(offered) > self.host_tokens, "it gives up what it has room for"
+        self.dropped += len(offered) - len(on_host)
+        self.on_host = on_host
 
     def starts(self, kind: tuple) -> None:
         new = self.is_tried(kind)

@@ -12,6 +12,7 @@ from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
 from simlora.engine.incidents import Failure, Incident, SlowLink, Straggler
+from simlora.engine.parts.kv_store import KvStoring
 from simlora.engine.parts.slowdown import Slowdown
 from simlora.engine.replica.replica import Replica
 from simlora.engine.scenario import ClusterConfig
@@ -118,7 +119,11 @@ class FaultInjector:
         slowdown = replica.part(Slowdown)
         if slowdown is not None:
             slowdown.set(self._replica_slowdowns.get(replica.id, 1.0))
-        replica.host_link.slow_down(self._link_slowdowns.get(self._cluster.host_of(replica.id), 1.0))
+        factor = self._link_slowdowns.get(self._cluster.host_of(replica.id), 1.0)
+        replica.host_link.slow_down(factor)
+        storing = replica.part(KvStoring)
+        if storing is not None:
+            storing.slow_down(factor)
 
     def _slow_replica(self, id: int, factor: float) -> None:
         self._replica_slowdowns[id] = factor
@@ -127,6 +132,6 @@ class FaultInjector:
     def _slow_links(self, host: int, factor: float) -> None:
         self._link_slowdowns[host] = factor
         for id in self._cluster.replicas_of(host):
-            self._fleet.replicas[id].host_link.slow_down(factor)
+            self.slow_down(self._fleet.replicas[id])
         for listener in self.on_slow_links:
             listener(host, factor)

@@ -20,6 +20,7 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         policies.merges,  # the time with merged adapters is summed over replicas in order of time
         cluster.engines_per_gpu > 1,
         cluster.prefill_replicas,
+        cluster.kv_tiers.used,
         cluster.status_every_s,
         cluster.max_outstanding is not None,
         cluster.adapter_pool == "distributed",

@@ -28,6 +28,7 @@ from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.independent import independent
+from simlora.engine.cluster.kv_tiers import KvTiers
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.engine.cluster.migration import Migrator
 from simlora.engine.cluster.outcome import Outcome, outcome
@@ -84,6 +85,7 @@ class Simulation:
         distributed = cluster.adapter_pool == "distributed"
         informed = any(router.informed for router in scenario.routers)
         self.store = AdapterStore(cluster, adapters, recorder, self.clock) if distributed else None
+        self.kv_tiers = KvTiers(scenario)
         self.placement = PlacementPlanner(scenario, adapters, self._outputs, recorder)
         self.loads = LoadTracker(self._batch_sizes()) if informed else None
         self.history = LatencyHistory(self.clock, asks_for_executions(scenario))
@@ -154,6 +156,7 @@ class Simulation:
                 cores=cores[cluster.host_of(id)] if assists else None,
                 gpu=gpus[id // engines] if gpus else None,
                 transfers=None if self.apart is None else self.apart.transfers,
+                stores=self.kv_tiers.of(id),
                 make_link=HostLink if store is None else partial(FetchingLink, store, id),
                 make_runner=runner,
             ).replica()
@@ -205,6 +208,7 @@ class Simulation:
             dispatcher.on_overflow += (history.add_ttft,)
             dispatcher.on_end += (history.add_ttft, scaling.leave)
             self.faults.on_fail += (scaling.fail,)
+        self.faults.on_fail += (self.kv_tiers.fail,)
         if self.store is not None:
             placement.on_plan, self.faults.lose_adapters = self.store.serve, self.store.fail
             self.faults.on_slow_links += (self.store.slow_down,)

@@ -104,13 +104,13 @@ class PrefixCachingKV(InFlightKV):
         tree, coming = self.tree, self._coming
         self._coming = []
         for segments in coming:
-            # Once the copies to the host are done.
+            # Once it is on the host.
             there_s, tokens = begin_s, 0
             for segment in segments:
                 there_s = max(there_s, segment.ready_s)
                 tokens += tree.size(segment)
             self.host_link.kv_tokens_in += tokens
-            ready_s = self.host_link.bring_kv(tokens, there_s)
+            ready_s = self.host_link.bring_kv(tokens, begin_s, there_s)
             for segment in segments:
                 segment.ready_s = ready_s
         own_s = super().bring(requests, begin_s)
@@ -132,7 +132,7 @@ class PrefixCachingKV(InFlightKV):
                 break
             writable_s = self.claim_writable_s(now_s, tokens)
             begin_s = since_s if writable_s == now_s else writable_s
-            segment.ready_s = link.bring_kv(tokens, max(begin_s, segment.ready_s))
+            segment.ready_s = link.bring_kv(tokens, begin_s, segment.ready_s)
             segment.used_s = now_s
             tree.enter(segment)
             link.kv_tokens_in += tokens

@@ -271,9 +271,7 @@ class UnifiedSwapper(Part):
                     tree.frontier.discard(segment)
                     later.append(segment)
                     continue
-                segment.ready_s = self._host_link.bring_kv(
-                    tokens, max(writable_s(now_s, tokens), segment.ready_s)
-                )
+                segment.ready_s = self._host_link.bring_kv(tokens, writable_s(now_s, tokens), segment.ready_s)
                 tree.enter(segment)
                 self.kv_tokens_in += tokens
                 used_tokens += tokens

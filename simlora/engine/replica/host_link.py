@@ -56,9 +56,16 @@ class HostLink:
 
     # KV ---------------------------------------------------------------------------------
 
-    def bring_kv(self, tokens: int, now_s: float) -> float:
-        """Copy the KV of so many tokens from the host; return when it is in HBM."""
-        return self._copy(self.to_gpu, tokens, now_s)
+    def bring_kv(self, tokens: int, now_s: float, there_s: float = 0.0) -> float:
+        """Copy the KV of so many tokens from the host; return when it is in HBM.
+
+        If it is on the host only from `there_s` on, the link copies what else there is until then.
+        """
+        done_s = self._copy(self.to_gpu, tokens, now_s)
+        if there_s <= now_s:
+            return done_s
+        alone_s = self.to_gpu.slowdown * self.kv_cost_s(tokens) + self._load.latency_s
+        return max(done_s, there_s + alone_s)
 
     def send_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when it is there."""

@@ -1,0 +1,224 @@
+"""KV on the disks of hosts and in a store that replicas share: what is found, when it is there, and what it costs.
+
+Times are sums by hand: a token's KV has 16 bytes, which take 2^-6 s over the network and 2^-5 s from a disk; to the
+host and back it takes 2^-10 s, and a copy over PCIe begins with 2^-8 s.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from experiments.torture.watch import watched
+from simlora.core.errors import InputError
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.kv_store import KvStoring
+from tests.engine.by_hand import BOTH, chunks_s, load_s, prefill_s
+from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.cases import LOADERS, Case, Row, pressed, shared_prefixes, tiered
+
+NETWORK_S, DISK_S = 2**-9, 2**-7
+"""Latencies of a copy over the network, and from a disk."""
+TWO = ((1, 4), (1, 4))
+"""Prompts of nine tokens, of which eight are in two blocks with these hashes."""
+
+
+def copy_s(tokens: int) -> float:
+    """Seconds to copy the KV of so many tokens to HBM, and as many to the host."""
+    return C["adapter_load.latency_s"] + tokens * 16 / C["adapter_load.bytes_per_s"]
+
+
+def case(*rows: Row, hashes: tuple[tuple[int, ...], ...] = TWO, **changes: object) -> Case:
+    """Two replicas in turn, each on a host of its own, with room for KV on the host, that always fetch."""
+    known = {"kernel": "merged", "reserve": "full", "max_wait_tokens": 0, "eviction": "lru", "replicas": 2}
+    cached = {"prefix_caching": True, "host_kv_tokens": 10_000, "kv_fetch": "always", "block_hashes": hashes}
+    return Case(rows=rows, **(known | cached | changes))  # type: ignore[arg-type]
+
+
+def ran(of: Case, fast_forward: bool = True) -> Simulation:
+    """The case after its run."""
+    simulation = Simulation(of.scenario(fast_forward=fast_forward))
+    simulation.run()
+    return simulation
+
+
+def found(of: Case) -> list[int]:
+    """The cached tokens of each request."""
+    tokens: list[int] = of.table().cached_tokens.tolist()
+    return tokens
+
+
+AFTER = case(Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2), kv_store_tokens=10_000)
+"""The second request goes to another replica than the first, which has ended."""
+
+
+@BOTH
+@pytest.mark.parametrize("servers", [1, 2])
+def test_another_replica_finds_in_the_store_what_one_has_computed(fast_forward: bool, servers: int) -> None:
+    """Over its own card the copy takes as long however many servers there are; the last token has to be computed."""
+    simulation = ran(AFTER.but(kv_store_servers=servers), fast_forward)
+    table = simulation.recorder.requests()
+    waits_s = 8 * 2**-6 + NETWORK_S + copy_s(8)
+    assert table.cached_tokens.tolist() == [0, 8]
+    assert table.kv_cold_start_s[1] == pytest.approx(waits_s)
+    assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
+    assert simulation.kv_tiers.facts() == {
+        "tokens_to_disk": 0, "tokens_from_disk": 0, "tokens_to_store": 8, "tokens_from_store": 8,
+    }  # fmt: skip
+
+
+def test_a_disk_serves_the_replicas_of_its_host_only() -> None:
+    on_disk = AFTER.but(kv_store_tokens=0, kv_disk_tokens=10_000)
+    assert found(on_disk) == [0, 0]
+    simulation = ran(on_disk.but(replicas_per_host=2))
+    table, waits_s = simulation.recorder.requests(), 8 * 2**-5 + DISK_S + copy_s(8)
+    assert table.cached_tokens.tolist() == [0, 8]
+    assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
+
+
+def test_a_disk_has_what_hbm_and_the_host_have_no_room_for() -> None:
+    """Each prompt drives the one before out of HBM, and that the one before it out of a host for eight tokens."""
+    rows = tuple(Row(4.0 * i, None, 15, 2, 2) for i in range(4))
+    small = case(*rows, hashes=((1, 4), (2, 8), (3, 9), (1, 4)), replicas=1, capacity=20, host_kv_tokens=8)
+    assert found(small) == [0, 0, 0, 0]
+    assert found(small.but(host_kv_tokens=16)) == [0, 0, 0, 8]
+    assert found(small.but(kv_disk_tokens=100)) == [0, 0, 0, 8]
+
+
+def test_what_the_host_has_is_not_fetched_again_and_the_rest_comes_from_the_nearest() -> None:
+    """The disk has two blocks of the second prompt; the third replica's host, none: it takes four from the store."""
+    rows = tuple(Row(4.0 * i, None, 17, 2, 2) for i in range(3))
+    tokens = ((1, 4, 9, 9), (1, 4, 8, 8), (1, 4, 8, 8))
+    three = case(*rows, hashes=tokens, replicas=3, replicas_per_host=2)
+    simulation = ran(three.but(kv_disk_tokens=10_000, kv_store_tokens=10_000))
+    assert simulation.recorder.requests().cached_tokens.tolist() == [0, 8, 16]
+    facts = simulation.kv_tiers.facts()
+    assert (facts["tokens_from_disk"], facts["tokens_from_store"]) == (8, 16)
+    assert facts["tokens_to_store"] == 16 + 8, "blocks that are stored are not written again"
+
+
+def test_kv_of_another_adapter_is_not_found() -> None:
+    rows = (Row(0.0, 0, 9, 2, 2), Row(4.0, 1, 9, 2, 2), Row(8.0, 0, 9, 2, 2), Row(12.0, 0, 9, 2, 2))
+    of = case(*rows, hashes=TWO * 2, kv_store_tokens=10_000)
+    assert found(of) == [0, 0, 8, 8]
+    assert found(of.but(block_hashes=None, sessions=("s",) * 4)) == [0, 0, 8, 8]
+
+
+def test_a_store_drops_what_was_used_longest_ago_from_its_end() -> None:
+    """Room for three blocks: of the first two prompts the second, and the first block of the first, are left."""
+    rows = tuple(Row(4.0 * i, None, 9, 1, 1) for i in range(4))
+    of = case(*rows, hashes=((1, 4), (2, 8), (1, 4), (2, 8)), replicas=4, kv_store_tokens=12)
+    # The third request's own two blocks drive out one of the second prompt's.
+    assert found(of) == [0, 0, 4, 4]
+    assert found(of.but(kv_store_tokens=16)) == [0, 0, 8, 8]
+
+
+def test_fetches_of_two_replicas_share_the_card_of_the_server() -> None:
+    """The first was there alone; the other two ask at once, and two servers have twice the bandwidth."""
+    rows = (Row(0.0, None, 9, 1, 1), Row(4.0, None, 9, 1, 1), Row(4.0, None, 9, 1, 1))
+    of = case(*rows, hashes=TWO[:1] * 3, replicas=3, kv_store_tokens=10_000)
+    alone_s, rest_s = 8 * 2**-6, NETWORK_S + copy_s(8) + chunks_s((8, 1))
+    assert of.table().ttft_s[1:].tolist() == pytest.approx([alone_s + rest_s, 2 * alone_s + rest_s])
+    two = of.but(kv_store_servers=2).table().ttft_s[1:].tolist()
+    assert two == pytest.approx([alone_s + rest_s] * 2)
+
+
+@pytest.mark.parametrize("faster", [False, True])
+def test_by_cost_it_is_fetched_only_if_that_takes_less_time_than_computing_it(faster: bool) -> None:
+    """The fetch takes a little more, or a little less, than the prefill of eight tokens, each of which takes 2^-5 s."""
+    slow = 2**-5 - C["prefill.per_token_s"]
+    saved_s = prefill_s(9) - chunks_s((8, 1)) + 8 * slow
+    token_s = (saved_s * (0.99 if faster else 1.01) - NETWORK_S - copy_s(8)) / 8
+    of = AFTER.but(kv_fetch="by_cost", network_bytes_per_s=16 / token_s)
+    of = of.but(coefficients={**C, "prefill.per_token_s": 2**-5})
+    simulation = ran(of)
+    table, storing = simulation.recorder.requests(), simulation.fleet.replicas[1].part(KvStoring)
+    assert storing is not None
+    assert table.cached_tokens.tolist() == [0, 8 if faster else 0]
+    assert (storing.tokens_fetched, storing.tokens_recomputed) == ((8, 0) if faster else (0, 8))
+    computed_s = prefill_s(9) + 9 * slow
+    assert table.ttft_s[1] == pytest.approx(computed_s - (0.01 * saved_s if faster else 0.0))
+
+
+def test_a_copy_that_waits_for_the_store_does_not_keep_the_link_to_the_gpu() -> None:
+    """An adapter that is asked for meanwhile is loaded as if there were no such copy, but for its bytes."""
+    rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2), Row(4.0, None, 1, 1, 1), Row(4.0, 0, 1, 1, 1))
+    of = case(*rows, hashes=((1, 4), (1, 4), (), ()), loader="asynchronous", kv_store_tokens=10_000)
+    table = of.but(network_bytes_per_s=64.0).table()
+    assert table.cold_start_s[3] < load_s(1) + copy_s(8) + prefill_s(1) < table.kv_cold_start_s[1]
+    assert table.first_token_s[3] < table.first_token_s[1]
+
+
+@pytest.mark.parametrize("tier, tokens", [("kv_disk_tokens", 0), ("kv_store_tokens", 8)])
+def test_with_a_host_its_disk_is_gone_and_the_store_stays(tier: str, tokens: int) -> None:
+    rows = (Row(0.0, None, 9, 2, 2), Row(8.0, None, 9, 2, 2))
+    of = case(*rows, replicas=1, failures=((0, 4.0, 5.0),), **{tier: 10_000})
+    assert found(of) == [0, tokens]
+    assert found(of.but(failures=())) == [0, 8]
+
+
+def test_what_a_host_was_writing_when_it_failed_is_not_there() -> None:
+    """The copy to the store takes from about 0.2 s to 0.4 s."""
+    rows = (Row(0.0, None, 9, 30, 30), Row(8.0, None, 9, 2, 2))
+    of = case(*rows, replicas=1, kv_store_tokens=10_000, network_bytes_per_s=256.0, capacity=200)
+    write_s = 8 * 2**-4
+    at_s = prefill_s(9) + copy_s(8) + write_s
+    for fails_s, tokens in ((at_s - 0.01, 0), (at_s + 0.02, 8)):
+        # It starts again with the first request, whose prompt it would store anew: that one is cut off by then.
+        simulation = ran(of.but(failures=((0, fails_s, 7.0),), until_s=7.0))
+        assert simulation.kv_tiers.shared is not None
+        assert simulation.kv_tiers.shared.prefixes.tokens == tokens
+
+
+def test_a_slow_network_slows_the_cards_of_its_hosts() -> None:
+    slow = AFTER.but(slow_links=((1, 3.0, 9.0, 4.0),))
+    more_s = slow.table().ttft_s[1] - AFTER.table().ttft_s[1]
+    assert more_s == pytest.approx(3 * (8 * 2**-6 + copy_s(8) - C["adapter_load.latency_s"]))
+
+
+@given(st.one_of(tiered(shared_prefixes, loaders=tuple(LOADERS)), tiered(pressed)))
+def test_stores_hold_what_they_have_room_for_and_what_is_fetched_is_counted_once(of: Case) -> None:
+    simulation = watched(of.scenario())
+    tiers = simulation.kv_tiers
+    rooms = [(disk, of.kv_disk_tokens) for disk in tiers.disks]
+    rooms += [] if tiers.shared is None else [(tiers.shared, of.kv_store_tokens * of.kv_store_servers)]
+    for store, tokens in rooms:
+        assert 0 <= store.prefixes.tokens <= tokens
+    storing = [part for replica in simulation.fleet.replicas if (part := replica.part(KvStoring)) is not None]
+    assert len(storing) == of.replicas
+    fetched = sum(part.tokens_fetched for part in storing)
+    assert fetched == sum(store.tokens_out for store, _ in rooms)
+    assert of.kv_fetch == "by_cost" or not any(part.tokens_recomputed for part in storing)
+    assert set(simulation.recorder.requests().status) <= {"finished", "rejected", "aborted"}
+    event(f"fetched: {fetched > 0}")
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"prefix_caching": False, "host_kv_tokens": 0}, r"needs replica\.prefix_caching=true"),
+        ({"host_kv_tokens": 0}, r"needs replica\.host_kv_bytes above 0"),
+        (
+            {"reserve": "paged", "others": 1, "own": {"block_size": 8}, "block_hashes": None},
+            "blocks of one size",
+        ),
+    ],
+)
+def test_it_says_what_it_needs(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Simulation(AFTER.but(**changes).scenario())
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    tiers = AFTER.scenario().cluster.kv_tiers
+    for name, value in (
+        ("disk_bytes", -1),
+        ("store_bytes", float("nan")),
+        ("store_servers", 0),
+        ("fetch", "never"),
+    ):
+        with pytest.raises(InputError):
+            replace(tiers, **{name: value})
