@@ -132,7 +132,7 @@ class KvStoring(Part):
             if found <= known:
                 continue
             if self._by_cost:
-                there_s = access.fetched_s(found - known, now_s) + self._link.kv_cost_s(found - known)
+                there_s = access.fetched_s(found - known, now_s) + self._link.kv_s(found - known)
                 if there_s - now_s >= saved_s(self._latency, request, known, found):
                     self.tokens_recomputed += found - known
                     continue

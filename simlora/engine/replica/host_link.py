@@ -62,10 +62,11 @@ class HostLink:
         If it is on the host only from `there_s` on, the link copies what else there is until then.
         """
         done_s = self._copy(self.to_gpu, tokens, now_s)
-        if there_s <= now_s:
-            return done_s
-        alone_s = self.to_gpu.slowdown * self.kv_cost_s(tokens) + self._load.latency_s
-        return max(done_s, there_s + alone_s)
+        return done_s if there_s <= now_s else max(done_s, there_s + self.kv_s(tokens))
+
+    def kv_s(self, tokens: int) -> float:
+        """Return the seconds to copy the KV of so many tokens to HBM over an idle link."""
+        return self.to_gpu.slowdown * self.kv_cost_s(tokens) + self._load.latency_s
 
     def send_kv(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when it is there."""
