@@ -58,7 +58,6 @@ from simlora.policies.routing.scored import Scored
 from simlora.policies.routing.scorers import SCORERS
 from simlora.policies.routing.session_bands import SessionBands
 from simlora.policies.scaling.base import Autoscaler
-from simlora.policies.scaling.by_adapters import ByAdapters
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
@@ -143,7 +142,7 @@ BINDING = {
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "fixed": Fixed,
     "by_queue": lambda: ByQueue(target_requests=2, period_s=2**-3, down_after_s=2**-1),
-    "by_adapters": lambda: ByAdapters(
+    "by_adapters": lambda: ByQueue(
         target_adapters=1, target_requests=3, period_s=2**-3, down_after_s=2**-2, up_replicas=1, lag_s=2**-3
     ),
     "by_slo": lambda: BySlo(ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),

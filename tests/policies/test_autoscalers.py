@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.policies.scaling.by_adapters import ByAdapters
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
@@ -129,7 +128,7 @@ def test_by_adapters_wants_as_many_as_the_metric_that_asks_for_more(
 ) -> None:
     fleet = Fleet(on, requests)
     fleet.adapters_in_use = adapters
-    assert ByAdapters(target_adapters=4, target_requests=10, down_after_s=0).replicas(fleet) == wanted
+    assert ByQueue(target_adapters=4, target_requests=10, down_after_s=0).replicas(fleet) == wanted
 
 
 # By SLO -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Scale to keep queues short."""
+"""Scale to keep queues short, and to give adapters room."""
 
 from __future__ import annotations
 
@@ -20,10 +20,16 @@ class ByQueue(Autoscaler):
     that a short lull costs no boot. The requests are those of the last decision that is `lag_s` or more ago, as metrics
     reach an autoscaler late: Prometheus scrapes once a minute by default. Whether there is a request at all is known at
     once.
+    With `target_adapters` there is a second metric: as many replicas as give each so many of the adapters that are
+    asked for. These are adapters of which a request runs, waits or is unassigned; each counts once, wherever its
+    requests are. The metric that asks for more replicas decides. A replica with few adapter slots is full of adapters
+    long before it is full of requests: the target is then a share of replica.max_loras. It needs a router that keeps an
+    adapter's requests together, as with another one every replica serves every adapter, however many there are.
     Source: Kubernetes' Horizontal Pod Autoscaler, with the defaults of autoscaling/v2: 15 s, a tolerance of 0.1, at
     most 4 pods or 100 % more in 15 s, 300 s before scaling down. The formula is that of an external metric with a
     target average, which does not ask which pods are ready. There the number falls to 0 only with the gate
-    HPAScaleToZero, or by KEDA.
+    HPAScaleToZero, or by KEDA. The second metric is a rule of ours, of what vLLM's lora_requests_info says (running and
+    waiting adapters, max_lora).
     """
 
     def __init__(
@@ -35,6 +41,7 @@ class ByQueue(Autoscaler):
         up_replicas: int = 4,
         up_share: float = 1.0,
         lag_s: float = 0.0,
+        target_adapters: float | None = None,
     ) -> None:
         self.target_requests = number("autoscaler.target_requests", target_requests, "requests", above=0)
         self.period_s = period("autoscaler.period_s", period_s)
@@ -43,12 +50,18 @@ class ByQueue(Autoscaler):
         self.up_replicas = whole("autoscaler.up_replicas", up_replicas, "replicas", least=1)
         self.up_share = number("autoscaler.up_share", up_share, least=0)
         self.lag_s = number("autoscaler.lag_s", lag_s, "seconds", least=0)
+        self.target_adapters = target_adapters
+        if target_adapters is not None:
+            number("autoscaler.target_adapters", target_adapters, "adapters", above=0)
         self._read: deque[tuple[float, Sequence[float]]] = deque()
         self._said: deque[tuple[float, int]] = deque()
 
     def metrics(self, view: FleetView) -> Sequence[float]:
         """Return what the fleet has to do now, each as the replicas that it needs."""
-        return ((float(view.outstanding.sum()) + view.unassigned) / self.target_requests,)
+        by_requests = (float(view.outstanding.sum()) + view.unassigned) / self.target_requests
+        if self.target_adapters is None:
+            return (by_requests,)
+        return by_requests, view.adapters_in_use / self.target_adapters
 
     def replicas(self, view: FleetView) -> int:
         wanted = max(*(self._of(needed, view.on) for needed in self._late(view)), int(view.active))
