@@ -106,9 +106,9 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
         host_cores=as_whole(host.get("cores")),
         host_memory_bytes=host.get("memory_bytes"),
         kv_tiers=KvTiersConfig(
-            disk_bytes=host.get("kv_disk_bytes"),
+            disk_bytes=number("host.kv_disk_bytes", host.get("kv_disk_bytes"), "bytes", least=0),
             disk=as_link("host.disk", host["disk"]),
-            store_bytes=cluster.get("kv_store_bytes"),
+            store_bytes=number("cluster.kv_store_bytes", cluster.get("kv_store_bytes"), "bytes", least=0),
             store_servers=as_whole(cluster.get("kv_store_servers")),
             fetch=str(cluster.get("kv_fetch")),
         ),

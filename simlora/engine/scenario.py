@@ -102,7 +102,7 @@ class ScalingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class KvTiersConfig:
-    """Where KV is kept below the hosts' memory: `disk_bytes` on the `disk` of each host, and `store_bytes` on servers.
+    """Where KV is kept below the hosts' memory: `disk_bytes` on the `disk` of each host, `store_bytes` on each server.
 
     The `store_servers` are reached over the cluster's network, each by a card of its own; together they are one store
     that all replicas share. `fetch`: by_cost, if that takes less time than computing the KV anew; or always.

@@ -150,6 +150,11 @@ class PrefixTree:
             return 0
         return self._reach(request, request.prompt_tokens - 1, resident=True)
 
+    def may_match(self, request: Request) -> bool:
+        """Return whether a request could begin with KV that is here; not if its adapter was missing at its arrival."""
+        branch = self.branch(request.adapter_id)
+        return not self._needs_adapter or (branch.resident and request.id not in self.fetched)
+
     def known_tokens(self, request: Request, tokens: int) -> i64:
         """Return how many of a request's first `tokens` tokens are in HBM or on the host; nothing changes."""
         return self._reach(request, tokens, resident=False)
@@ -232,7 +237,7 @@ class PrefixTree:
     def bring_to_host(self, request: Request, tokens: int, ready_s: float, now_s: float) -> None:
         """The KV of a request's first `tokens` tokens, as far as it is not here, is on the host from `ready_s` on.
 
-        The host may drop other KV for it, or a part of it.
+        The host may drop other KV for it, or it, where that is worth less.
         """
         chain, branch = Chain(request, tokens, self.block_size), self.branch(request.adapter_id)
         node: Node = branch
@@ -360,7 +365,9 @@ class PrefixTree:
         self.frontier.change(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
-        if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
+        if segment.host_s > now_s:
+            segment.ready_s = segment.host_s  # still on its way to the host: its copy to HBM has not begun
+        elif self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             there_s, segment.ready_s = segment.ready_s, self._send(tokens, now_s, segment.ready_s)
             for listener in self.listeners:
                 listener.sent(tokens, now_s, there_s, segment.ready_s)
@@ -372,6 +379,7 @@ class PrefixTree:
         )
         tokens = self.size(segment)
         segment.resident = True
+        segment.host_s = 0.0 if computed else segment.ready_s
         segment.parent.resident_children += 1
         self.tokens += tokens
         self.host_tokens -= tokens
@@ -417,7 +425,7 @@ class PrefixTree:
             parent, segment.branch, segment.key, segment.before, blocks, hashes[:blocks], segment.resident
         )
         upper.users, upper.visits, upper.mark = segment.users, segment.visits, segment.mark
-        upper.used_s, upper.ready_s = segment.used_s, segment.ready_s
+        upper.used_s, upper.ready_s, upper.host_s = segment.used_s, segment.ready_s, segment.host_s
         parent.children[segment.key] = upper
         segment.parent, segment.hashes = upper, hashes[blocks:]
         segment.before += blocks

@@ -33,6 +33,14 @@ class Chain:
             return self.hashes[at]
         return at if at else self.session
 
+    def alike(self, other: Chain) -> i64:
+        """Return how many of its leading blocks another chain of the same adapter begins with too."""
+        most = min(self.count, other.count)
+        if not self.hashes or not other.hashes:
+            return most if not self.hashes and self.session == other.session else 0
+        pairs = zip(self.hashes[:most], other.hashes, strict=False)
+        return next((i for i, (own, theirs) in enumerate(pairs) if own != theirs), most)
+
 
 class Node:
     """A node that is `resident`, in HBM or in flight to it until `ready_s`, or else on the host.
@@ -67,11 +75,13 @@ class Branch(Node):
 class Segment(Node):
     """The KV of `count` consecutive blocks after those of `parent`, which has it under `key`; `users` requests hold it.
 
+    If it comes from the host, it was there from `host_s` on.
+
     Its first block has so many `before` it. Blocks that have `hashes` are those, others are numbers.
     `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
     """
 
-    __slots__ = ("before", "branch", "count", "hashes", "key", "mark", "parent", "users")
+    __slots__ = ("before", "branch", "count", "hashes", "host_s", "key", "mark", "parent", "users")
 
     def __init__(
         self,
@@ -88,6 +98,7 @@ class Segment(Node):
         self.before, self.count, self.hashes = before, count, hashes
         self.users: i64 = 0
         self.mark: i64 = 0
+        self.host_s = 0.0
 
     @property
     def blocks(self) -> Sequence[int]:

@@ -19,6 +19,11 @@ class StoredPrefixes:
         self._capacity_tokens = capacity_tokens
 
     @property
+    def block_size(self) -> int:
+        """Tokens of a block."""
+        return self._tree.block_size
+
+    @property
     def tokens(self) -> int:
         """Tokens that are stored."""
         return self._tree.tokens

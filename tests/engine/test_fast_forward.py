@@ -54,6 +54,9 @@ def assert_same(fast: Simulation, plain: Simulation) -> None:
     assert fast.recorder.last_s == pytest.approx(plain.recorder.last_s, abs=1e-9)
     assert fast.recorder.boundaries <= plain.recorder.boundaries
     assert_same_gaps(fast.recorder, plain.recorder)
+    if fast.scenario.replica.host_kv_tokens and fast.recorder.last_s > 0:
+        hosts = [each.recorder.usage.until(fast.recorder.last_s).host for each in (fast, plain)]
+        np.testing.assert_allclose(*hosts, rtol=0, atol=1e-6, err_msg="KV on the host")
 
 
 def assert_same_memory(one: Replica, other: Replica) -> None:
@@ -155,6 +158,7 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     "requests begin alike": draws.shared_prefixes(loaders=LOADS),
     "requests begin alike and the clock stops": draws.shared_prefixes(ends=ENDS),
     "KV is kept below the host": draws.tiered(draws.shared_prefixes, loaders=LOADS),
+    "KV is swapped, and kept below the host": draws.tiered(draws.swapped, loaders=tuple(LOADERS)),
     "KV is kept below the host, in little memory": draws.tiered(draws.pressed, ends=ENDS),
     "KV and adapters are swapped": draws.swapped(loaders=tuple(LOADERS)),
     "they are swapped in little memory": draws.pressed(),

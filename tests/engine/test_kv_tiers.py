@@ -7,6 +7,7 @@ host and back it takes 2^-10 s, and a copy over PCIe begins with 2^-8 s.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import event, given
@@ -16,9 +17,10 @@ from experiments.torture.watch import watched
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.kv_store import KvStoring
+from simlora.policies.eviction.banded_lru import BandedLru
 from tests.engine.by_hand import BOTH, chunks_s, load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
-from tests.engine.cases import LOADERS, Case, Row, pressed, shared_prefixes, tiered
+from tests.engine.cases import IRREGULAR, LOADERS, Case, Row, pressed, shared_prefixes, tiered
 
 NETWORK_S, DISK_S = 2**-9, 2**-7
 """Latencies of a copy over the network, and from a disk."""
@@ -141,6 +143,69 @@ def test_by_cost_it_is_fetched_only_if_that_takes_less_time_than_computing_it(fa
     assert (storing.tokens_fetched, storing.tokens_recomputed) == ((8, 0) if faster else (0, 8))
     computed_s = prefill_s(9) + 9 * slow
     assert table.ttft_s[1] == pytest.approx(computed_s - (0.01 * saved_s if faster else 0.0))
+
+
+def test_of_two_tiers_the_one_is_asked_that_saves_more() -> None:
+    """Both have it, and both would be faster than computing it; the network is eight times as fast as the disk."""
+    slow = AFTER.but(
+        kv_fetch="by_cost", coefficients={**C, "prefill.per_token_s": 2**-3}, replicas_per_host=2
+    )
+    both = slow.but(kv_disk_tokens=10_000, network_bytes_per_s=4096.0)
+    facts = ran(both).kv_tiers.facts()
+    assert (facts["tokens_from_disk"], facts["tokens_from_store"]) == (0, 8)
+    alone = both.but(kv_store_tokens=0)
+    assert ran(alone).kv_tiers.facts()["tokens_from_disk"] == 8
+    assert both.table().ttft_s[1] < alone.table().ttft_s[1]
+
+
+def test_what_no_tier_saves_is_counted_once() -> None:
+    rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2))
+    of = case(*rows, kv_fetch="by_cost", replicas_per_host=2, kv_disk_tokens=100, kv_store_tokens=100)
+    storing = [replica.part(KvStoring) for replica in ran(of).fleet.replicas]
+    assert [part.tokens_recomputed for part in storing if part is not None] == [0, 8]
+
+
+def test_a_straggler_fetches_what_it_would_compute_more_slowly() -> None:
+    of = AFTER.but(kv_fetch="by_cost")
+    assert found(of) == [0, 0]
+    assert found(of.but(stragglers=((1, 3.0, 9.0, 100.0),))) == [0, 8]
+
+
+def test_equal_prompts_are_written_once_although_none_is_there_yet() -> None:
+    rows = tuple(Row(0.0, None, 9, 1, 1) for _ in range(4))
+    facts = ran(case(*rows, hashes=TWO * 2, replicas=4, kv_store_tokens=100)).kv_tiers.facts()
+    assert (facts["tokens_to_store"], facts["tokens_from_store"]) == (8, 0)
+
+
+def test_kv_that_could_not_be_matched_is_not_fetched() -> None:
+    """Without invalid KV, a request whose adapter was missing at its arrival begins with none."""
+    rows = (Row(0.0, 0, 9, 2, 2), Row(4.0, 0, 9, 2, 2))
+    of = case(*rows, kv_store_tokens=100)
+    for matches, tokens in (True, 8), (False, 0):
+        brings_nothing = partial(BandedLru, every_s=1000.0, idle=0.0, idle_to=0.0, dependencies=matches)
+        brings_nothing = partial(brings_nothing, matches_invalid=matches)
+        simulation = Simulation(of.scenario(eviction=brings_nothing))
+        simulation.run()
+        assert simulation.recorder.requests().cached_tokens.tolist() == [0, tokens]
+        assert simulation.kv_tiers.facts()["tokens_from_store"] == tokens
+
+
+def test_no_more_is_fetched_than_the_host_has_room_for() -> None:
+    rows = (Row(0.0, None, 17, 2, 2), Row(4.0, None, 17, 2, 2))
+    simulation = ran(case(*rows, hashes=((1, 4, 5, 6),) * 2, host_kv_tokens=9, kv_store_tokens=100))
+    assert simulation.recorder.requests().cached_tokens.tolist() == [0, 8]
+    assert simulation.kv_tiers.facts()["tokens_from_store"] == 8
+
+
+def test_a_swapper_takes_what_was_fetched_at_the_same_boundary_however_many_steps_are_one_event() -> None:
+    rows = [(1, None, 8), (2, 0, 1), (58, 0, 11), (59, 0, 1), (103, 0, 1), (104, 0, 1)]
+    requests = tuple(Row(at * 0.00096398798828125, adapter, 9, out, out) for at, adapter, out in rows)
+    small = {"ranks": (1,), "capacity": 32, "eviction": "cost_model", "coefficients": IRREGULAR}
+    of = case(
+        *requests, hashes=TWO * 3, host_kv_tokens=20, kv_store_tokens=40, network_bytes_per_s=4096.0, **small
+    )
+    fast, plain = (ran(of, fast_forward).recorder for fast_forward in (True, False))
+    assert fast.requests().admitted_s.tolist() == pytest.approx(plain.requests().admitted_s.tolist())
 
 
 def test_a_copy_that_waits_for_the_store_does_not_keep_the_link_to_the_gpu() -> None:

@@ -81,6 +81,20 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
+def test_what_is_evicted_before_it_has_come_to_the_host_comes_there_as_late_and_is_not_sent() -> None:
+    """It was on its way to the host until 10 s, and would have been in HBM at 12."""
+    sent: list[int] = []
+    tree = with_host(1000, send=lambda tokens, now_s, there_s: sent.append(tokens) or now_s)  # type: ignore[func-returns-value]
+    tree.bring_to_host(request(0, 1, 2), 8, 10.0, 0.0)
+    holding = request(1, 1, 2)
+    assert started(tree, holding, 1.0) == 8
+    (segment,) = tree.claim_prefix(holding)
+    segment.ready_s = 12.0
+    tree.leave(holding, 2.0)
+    tree.evict(8, 3.0)
+    assert (segment.resident, segment.ready_s, sent) == (False, 10.0, [])
+
+
 @pytest.mark.parametrize("written_until_s, heard", [(4.0, []), (5.0, [5.0])])
 def test_what_the_host_has_no_room_for_is_not_sent_but_slots_that_are_still_written_to_are_told_of(
     written_until_s: float, heard: list[float]

@@ -85,6 +85,10 @@ class FaultInjector:
         for listener in self.on_fail:
             listener(ids)
         lost_adapters = self.lose_adapters(host)
+        for id in ids:
+            storing = fleet.replicas[id].part(KvStoring)
+            if storing is not None:
+                storing.lose()
         lost = [(handoff, id) for id in ids for handoff in fleet.replace(id)]
         for handoff, source in sorted(lost, key=lambda each: each[0].request.id):
             self._restart(handoff, source, f"host {host} failed")

@@ -132,9 +132,10 @@ class PrefixCachingKV(InFlightKV):
                 break
             writable_s = self.claim_writable_s(now_s, tokens)
             begin_s = since_s if writable_s == now_s else writable_s
-            segment.ready_s = link.bring_kv(tokens, begin_s, segment.ready_s)
+            ready_s = link.bring_kv(tokens, begin_s, segment.ready_s)
             segment.used_s = now_s
             tree.enter(segment)
+            segment.ready_s = ready_s
             link.kv_tokens_in += tokens
 
     def shared_tokens(self, request: Request) -> int:

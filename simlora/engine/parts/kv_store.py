@@ -11,6 +11,7 @@ from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.replica.link import Link
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
+from simlora.engine.replica_config import PREFIX_RESERVES
 from simlora.engine.scenario import Scenario
 from simlora.latency.kernels import NO_LORA, LoraWork
 from simlora.latency.models import LatencyModels
@@ -21,13 +22,45 @@ from simlora.memory.stored_prefixes import StoredPrefixes
 class KvStore:
     """Where KV is kept, with a link in each direction, over which a token takes `token_s`, and a copy `latency_s` more.
 
-    `tokens_in` have been written, and `tokens_out` fetched.
+    What is `coming` is on its way there. `tokens_in` have been stored, and `tokens_out` fetched.
     """
 
     def __init__(self, prefixes: StoredPrefixes, token_s: float, latency_s: float) -> None:
         self.prefixes, self.token_s, self.latency_s = prefixes, token_s, latency_s
         self.writes, self.reads = Link(), Link()
+        self.coming: dict[Write, None] = {}
         self.tokens_in = self.tokens_out = 0
+
+    def known_tokens(self, request: Request, tokens: int) -> int:
+        """Return how many of a request's first tokens are stored, or are being written; O(writes under way)."""
+        known = self.prefixes.found_tokens(request, tokens)
+        size = self.prefixes.block_size
+        for write in self.coming:
+            if known < tokens and write.request.adapter_id == request.adapter_id:
+                theirs = Chain(write.request, write.tokens, size)
+                known = max(known, size * Chain(request, tokens, size).alike(theirs))
+        return known
+
+
+class Write:
+    """A copy of a request's first `tokens` tokens, from `start` on, to a store."""
+
+    __slots__ = ("access", "request", "start", "tokens")
+
+    def __init__(self, access: StoreAccess, request: Request, start: int, tokens: int) -> None:
+        self.access, self.request, self.start, self.tokens = access, request, start, tokens
+
+    def begin(self, now_s: float) -> float:
+        """Copy it from the host; return when it is there."""
+        return self.access.write(self.tokens - self.start, now_s)
+
+    def end(self, now_s: float) -> None:
+        """It is there: it can be found, unless what it follows has left meanwhile."""
+        store = self.access.store
+        del store.coming[self]
+        if store.prefixes.found_tokens(self.request, self.tokens) >= self.start:
+            store.tokens_in += self.tokens - self.start
+            store.prefixes.add(self.request, self.tokens, now_s)
 
 
 class StoreAccess:
@@ -46,9 +79,7 @@ class StoreAccess:
 
     def write(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the store; return when it is there."""
-        store = self.store
-        store.tokens_in += tokens
-        return self._copy(self._out, store.writes, tokens, now_s)
+        return self._copy(self._out, self.store.writes, tokens, now_s)
 
     def fetch(self, tokens: int, now_s: float) -> float:
         """Copy the KV of so many tokens to the host; return when it is there."""
@@ -70,16 +101,18 @@ class StoreAccess:
 class KvStoring(Part):
     """Writes the KV of prompts and answers to the stores, and fetches to the host what a waiting request begins with.
 
-    KV is written as soon as it is computed, through the host's memory. What a request begins with is looked for when it
-    joins the queue: here first, then in the `accesses` in their order. It is fetched if that takes less time than
-    computing it (`by_cost`), or always; a request that is admitted meanwhile waits for it. `tokens_fetched` and
+    KV is written as soon as it is computed, through the host's memory, unless it is there or on its way there. What a
+    request begins with is looked for once, when it joins the queue: here, and in all stores that are reached over
+    `accesses`. It is fetched from the store that saves the most time over computing it, if any does (`by_cost`), or
+    always, from the nearest; a request that is admitted meanwhile waits for it. `tokens_fetched` and
     `tokens_recomputed` count what was found in a store, and fetched or, as that is faster, not.
 
     Source: SGLang's HiCache, which prefetches from its third tier to the host when a request is queued, and writes
     through (write_through); LMCache, which writes to all of its tiers; vLLM's hashes of blocks, which have the adapter
     in them. Fetching by cost: Mooncake (FAST'25), whose scheduler compares the time of a transfer with that of a
-    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); KV that is written to a store
-    and leaves HBM later is copied to the host twice.
+    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); what has been fetched is not
+    held, so that the host may drop it before its request is admitted; KV that is written to a store and leaves HBM
+    later is copied to the host twice. What a prefill takes beside others, and behind them, is not in its price.
     """
 
     @staticmethod
@@ -92,10 +125,12 @@ class KvStoring(Part):
             yield f"{keys} replica.prefix_caching=true"
         elif not replica.host_kv_tokens:
             yield f"{keys} replica.host_kv_bytes above 0: what is fetched comes there first"
-        elif replica.reserve in ("full", "paged"):
+        elif replica.reserve in PREFIX_RESERVES:
             blocks = {scenario.cache_block_tokens_with(kind.replica) for kind in scenario.kinds}
             if len(blocks) > 1:
                 yield f"{keys} blocks of one size; they have {' and '.join(map(str, sorted(blocks)))} tokens"
+        if scenario.cluster.engines_per_gpu > 1:
+            yield f"{keys} cluster.engines_per_gpu=1"
 
     def __init__(
         self,
@@ -107,14 +142,20 @@ class KvStoring(Part):
     ) -> None:
         self._replica, self._clock, self._tree, self._link = replica, replica.clock, kv.tree, kv.host_link
         self._outputs, self._accesses, self._by_cost = outputs, accesses, by_cost
-        self._latency = replica.runner.latency
-        self._sent: dict[int, int] = {}  # tokens that are stored, or on the way, by running request
+        self._writes: dict[Write, None] = {}  # under way
+        self._lost = self._brought = False
         self.tokens_fetched = self.tokens_recomputed = 0
 
     def slow_down(self, factor: float) -> None:
         """Copies over the network take `factor` times as long from now on."""
         for access in self._accesses:
             access.slow_down(factor)
+
+    def lose(self) -> None:
+        """The host has failed: what was being written will not be there."""
+        self._lost = True
+        for write in self._writes:
+            del write.access.store.coming[write]
 
     def inherit_counters(self, failed: Part) -> None:
         assert isinstance(failed, KvStoring), "replicas of one number have the same parts"
@@ -123,24 +164,52 @@ class KvStoring(Part):
     # Fetching ---------------------------------------------------------------------------
 
     def on_queue(self, request: Request, waits: bool) -> None:
-        if not waits:
+        tree = self._tree
+        if not waits or not tree.may_match(request):
             return
-        now_s, tree, limit = self._clock.now, self._tree, _tokens(request) - request.host_tokens - 1
+        limit = _tokens(request) - request.host_tokens - 1
         known = tree.known_tokens(request, limit)
-        for access in self._accesses:
-            found = access.store.prefixes.found_tokens(request, limit)
-            if found <= known:
+        most = known + self._replica.config.host_kv_tokens // tree.block_size * tree.block_size
+        found = [min(each.store.prefixes.found_tokens(request, limit), most) for each in self._accesses]
+        reach = max(found)
+        while (place := self._best(request, known, found)) is not None:
+            known = self._fetch(request, known, found[place], self._accesses[place])
+        if request.admitted_s < 0.0:
+            self.tokens_recomputed += max(reach - known, 0)
+
+    def _best(self, request: Request, known: int, found: Sequence[int]) -> int | None:
+        """Return of which access more of a request than what is `known` is to be fetched, by its place; None: none."""
+        best, most_s, now_s = None, 0.0, self._clock.now
+        for place, access in enumerate(self._accesses):
+            tokens = found[place] - known
+            if tokens <= 0:
                 continue
-            if self._by_cost:
-                there_s = access.fetched_s(found - known, now_s) + self._link.kv_s(found - known)
-                if there_s - now_s >= saved_s(self._latency, request, known, found):
-                    self.tokens_recomputed += found - known
-                    continue
-            ready_s = access.fetch(found - known, now_s)
-            access.store.prefixes.add(request, found, now_s)  # used last now
-            tree.bring_to_host(request, found, ready_s, now_s)
-            self.tokens_fetched += found - known
-            known = found
+            if not self._by_cost:
+                return place
+            there_s = access.fetched_s(tokens, now_s) + self._link.kv_s(tokens)
+            gain_s = self._replica.runner.slowdown * saved_s(
+                self._replica.runner.latency, request, known, found[place]
+            ) - (there_s - now_s)
+            if gain_s > most_s:
+                best, most_s = place, gain_s
+        return best
+
+    def _fetch(self, request: Request, known: int, found: int, access: StoreAccess) -> int:
+        """Fetch what is found of a request beyond what is known; return what is found."""
+        now_s = self._clock.now
+        ready_s = access.fetch(found - known, now_s)
+        access.store.prefixes.add(request, found, now_s)  # used last now
+        self._tree.bring_to_host(request, found, ready_s, now_s)
+        self.tokens_fetched += found - known
+        self._brought = True
+        return found
+
+    def on_arrival(self) -> bool:
+        """Return whether KV has come to the host, which a swapper may bring to HBM at the next boundary."""
+        return self._brought
+
+    def at_boundary(self, now_s: float) -> None:
+        self._brought = False
 
     # Writing ----------------------------------------------------------------------------
 
@@ -151,36 +220,31 @@ class KvStoring(Part):
         # The KV of the last token is never computed.
         self._write(request, request.prompt_tokens + self._outputs[request.id] - 1, now_s)
 
-    def on_release(self, request: Request, now_s: float) -> None:
-        self._sent.pop(request.id, None)
-
     def _write(self, request: Request, tokens: int, now_s: float) -> None:
-        """Copy what a store has not of a request's first tokens to the host, and from there to the store."""
+        """Copy what the stores have not of a request's first tokens to the host, and from there to each of them."""
         block_size = self._tree.block_size
         tokens = Chain(request, tokens, block_size).count * block_size
-        sent, starts = self._sent.get(request.id, 0), list[int]()
+        writes: list[Write] = []
         for access in self._accesses:
-            starts.append(max(sent, access.store.prefixes.found_tokens(request, tokens)))
-        if min(starts) < tokens:
-            on_host_s = self._link.send_kv(tokens - min(starts), now_s)
-            self._call(on_host_s, partial(self._from_host, request, tokens, starts))
-        self._sent[request.id] = tokens
-
-    def _from_host(self, request: Request, tokens: int, starts: Sequence[int]) -> None:
-        for access, start in zip(self._accesses, starts, strict=True):
+            start = access.store.known_tokens(request, tokens)
             if start < tokens:
-                there_s = access.write(tokens - start, self._clock.now)
-                self._call(there_s, partial(self._arrives, access.store, request, tokens, start))
+                writes.append(Write(access, request, start, tokens))
+                access.store.coming[writes[-1]] = self._writes[writes[-1]] = None
+        if writes:
+            least = min(write.start for write in writes)
+            self._call(self._link.send_kv(tokens - least, now_s), partial(self._from_host, writes))
 
-    def _arrives(self, store: KvStore, request: Request, tokens: int, start: int) -> None:
-        # What it follows may have left meanwhile; then nothing can begin with it.
-        if store.prefixes.found_tokens(request, tokens) >= start:
-            store.prefixes.add(request, tokens, self._clock.now)
+    def _from_host(self, writes: Sequence[Write]) -> None:
+        for write in writes:
+            self._call(write.begin(self._clock.now), partial(self._arrives, write))
+
+    def _arrives(self, write: Write) -> None:
+        del self._writes[write]
+        write.end(self._clock.now)
 
     def _call(self, time_s: float, then: Callable[[], None]) -> None:
-        """Do something at a time, unless the replica has failed by then: it has no parts then."""
-        replica = self._replica
-        self._clock.call(time_s, STORE, replica.id, lambda: then() if replica.hooks.parts else None)
+        """Do something at a time, unless the host has failed by then."""
+        self._clock.call(time_s, STORE, self._replica.id, lambda: None if self._lost else then())
 
 
 def _tokens(request: Request) -> int:

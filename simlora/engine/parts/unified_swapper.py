@@ -271,8 +271,9 @@ class UnifiedSwapper(Part):
                     tree.frontier.discard(segment)
                     later.append(segment)
                     continue
-                segment.ready_s = self._host_link.bring_kv(tokens, writable_s(now_s, tokens), segment.ready_s)
+                ready_s = self._host_link.bring_kv(tokens, writable_s(now_s, tokens), segment.ready_s)
                 tree.enter(segment)
+                segment.ready_s = ready_s
                 self.kv_tokens_in += tokens
                 used_tokens += tokens
             else:

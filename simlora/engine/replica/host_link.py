@@ -61,8 +61,10 @@ class HostLink:
 
         If it is on the host only from `there_s` on, the link copies what else there is until then.
         """
-        done_s = self._copy(self.to_gpu, tokens, now_s)
-        return done_s if there_s <= now_s else max(done_s, there_s + self.kv_s(tokens))
+        if there_s <= now_s:
+            return self._copy(self.to_gpu, tokens, now_s)
+        load = self._load
+        return self.to_gpu.transfer_later(there_s, self.kv_cost_s(tokens), load.latency_s, tokens)
 
     def kv_s(self, tokens: int) -> float:
         """Return the seconds to copy the KV of so many tokens to HBM over an idle link."""
