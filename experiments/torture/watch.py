@@ -316,6 +316,8 @@ class Watch(Part):
         assert tree.tokens == sum(map(size, resident))
         assert tree.held_tokens == sum(map(size, users))
         assert tree.host_tokens == sum(map(size, segments)) - tree.tokens <= self.config.host_kv_tokens
+        awaited = [segment for segment in segments if segment.awaited and not segment.resident]
+        assert tree.awaited_tokens == sum(map(size, awaited)), "other KV is kept than is waited for"
         come_tokens = cached.added_tokens + cached.fetched_tokens
         assert cached.weight() == come_tokens - cached.dropped_tokens, "KV from nowhere, or lost"
         on_host = cached.fetched_tokens + cached.out_tokens - cached.back_tokens - cached.dropped_tokens

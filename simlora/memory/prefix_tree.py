@@ -33,15 +33,18 @@ class PrefixTree:
     `used_when_found`, the last match or, if only the request that added it used it, the end of that request.
 
     In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
-    `host_tokens` are on the host. `segments` is the number of segments in both. `leaves` are the segments in HBM that
-    no request holds and that have no child in HBM. `marks` is the last number with which a caller has marked segments.
-    `listeners` are told what becomes of KV.
+    `host_tokens` are on the host, of which `awaited_tokens` are dropped last, as requests wait that begin with them.
+    `segments` is the number of segments in both. `leaves` are the segments in HBM that no request holds and that have
+    no child in HBM. `marks` is the last number with which a caller has marked segments. `listeners` are told what
+    becomes of KV.
 
     A lookup costs one step per matched segment, whatever the size of the tree; an eviction costs O(log n).
     Source: vLLM's automatic prefix caching; SGLang (NeurIPS'24) §3, whose tree matches single tokens; FastLibra §4.
     """
 
     __slots__ = (
+        "_awaited_leaves",
+        "_awaiting",
         "_branches",
         "_held",
         "_host_capacity_tokens",
@@ -49,6 +52,7 @@ class PrefixTree:
         "_needs_adapter",
         "_send",
         "_used_when_found",
+        "awaited_tokens",
         "block_size",
         "fetched",
         "frontier",
@@ -78,6 +82,7 @@ class PrefixTree:
         self.tokens: i64 = 0
         self.held_tokens: i64 = 0
         self.host_tokens: i64 = 0
+        self.awaited_tokens: i64 = 0
         self.invalid_tokens: i64 = 0
         self.segments: i64 = 0
         self.marks: i64 = 0
@@ -90,6 +95,8 @@ class PrefixTree:
         worth = worth or LastUse()
         self.leaves: LeastFirst[Segment] = LeastFirst(worth)
         self._host_leaves: LeastFirst[Segment] = LeastFirst(worth)
+        self._awaited_leaves: LeastFirst[Segment] = LeastFirst(worth)  # those that are awaited
+        self._awaiting: dict[int, Node] = {}  # by waiting request: the last node that is kept for it
         self.frontier = Frontier(worth, after_adapters, comes_back)
 
     @property
@@ -259,10 +266,39 @@ class PrefixTree:
         for listener in self.listeners:
             listener.brought(self.size(segment))
         if isinstance(node, Segment):
-            self._host_leaves.discard(node)
-        self._host_leaves.put(segment)
+            self._discard_host_leaf(node)
+        self._put_host_leaf(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
+
+    def keep(self, request: Request) -> None:
+        """Keep on the host what a waiting request begins with, as long as others can be dropped, until `let_go`."""
+        path = self.claim_prefix(request)
+        if not path:
+            return
+        self._awaiting[request.id] = path[-1]
+        for segment in path:
+            self._await(segment, 1)
+
+    def let_go(self, request: Request) -> bool:
+        """A request waits no longer; return whether something was kept for it."""
+        node = self._awaiting.pop(request.id, None)
+        found = node is not None
+        while isinstance(node, Segment):
+            self._await(node, -1)
+            node = node.parent
+        return found
+
+    def _await(self, segment: Segment, change: i64) -> None:
+        """Count a waiting request more or less of a segment, which may have been dropped."""
+        before = segment.awaited
+        segment.awaited += change
+        if segment.resident or not self._is_there(segment) or (before and segment.awaited):
+            return
+        self.awaited_tokens += change * self.size(segment)
+        if not segment.children:
+            self._discard_host_leaf(segment)
+            self._put_host_leaf(segment)
 
     def _grow(self, node: Node, chain: Chain, done: i64, now_s: float) -> Segment:
         """Add the blocks of a chain behind those `done` in HBM after a node; return the segment that has them.
@@ -360,8 +396,10 @@ class PrefixTree:
         self.host_tokens += tokens
         for listener in self.listeners:
             listener.left(tokens)
+        if segment.awaited:
+            self.awaited_tokens += tokens
         if not segment.children:
-            self._host_leaves.put(segment)
+            self._put_host_leaf(segment)
         self.frontier.change(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
@@ -388,7 +426,9 @@ class PrefixTree:
         segment.branch.tokens += tokens
         if not segment.branch.resident:
             self.invalid_tokens += tokens
-        self._host_leaves.discard(segment)
+        if segment.awaited:
+            self.awaited_tokens -= tokens
+        self._discard_host_leaf(segment)
         self.frontier.discard(segment)
         self.frontier.change(segment)
         if isinstance(segment.parent, Segment):
@@ -397,12 +437,14 @@ class PrefixTree:
             self.leaves.put(segment)
 
     def _fit_host(self, now_s: float) -> None:
-        """Drop the host's leaves of least worth until the rest fits."""
+        """Drop the host's leaves of least worth until the rest fits, those that are awaited last."""
         while self.host_tokens > self._host_capacity_tokens:
-            first = self._host_leaves.first(now_s)
+            first = self._host_leaves.first(now_s) or self._awaited_leaves.first(now_s)
             assert first is not None, "what lies on the host has leaves"
             segment = first[1]
-            self._host_leaves.discard(segment)
+            self._discard_host_leaf(segment)
+            if segment.awaited:
+                self.awaited_tokens -= self.size(segment)
             self.frontier.discard(segment)
             self.host_tokens -= self.size(segment)
             self.segments -= 1
@@ -411,7 +453,14 @@ class PrefixTree:
             parent = segment.parent
             del parent.children[segment.key]
             if isinstance(parent, Segment) and not parent.resident and not parent.children:
-                self._host_leaves.put(parent)
+                self._put_host_leaf(parent)
+
+    def _put_host_leaf(self, segment: Segment) -> None:
+        (self._awaited_leaves if segment.awaited else self._host_leaves).put(segment)
+
+    def _discard_host_leaf(self, segment: Segment) -> None:
+        self._host_leaves.discard(segment)
+        self._awaited_leaves.discard(segment)
 
     def _is_there(self, segment: Segment) -> bool:
         return segment.parent.children.get(segment.key) is segment
@@ -425,6 +474,7 @@ class PrefixTree:
             parent, segment.branch, segment.key, segment.before, blocks, hashes[:blocks], segment.resident
         )
         upper.users, upper.visits, upper.mark = segment.users, segment.visits, segment.mark
+        upper.awaited = segment.awaited
         upper.used_s, upper.ready_s, upper.host_s = segment.used_s, segment.ready_s, segment.host_s
         parent.children[segment.key] = upper
         segment.parent, segment.hashes = upper, hashes[blocks:]
@@ -434,7 +484,7 @@ class PrefixTree:
         upper.children[segment.key] = segment
         upper.resident_children = 1 if segment.resident else 0
         self.segments += 1
-        for order in (self.leaves, self._host_leaves):
+        for order in (self.leaves, self._host_leaves, self._awaited_leaves):
             if segment in order:
                 order.put(segment)  # it is smaller now and worth less
         if not upper.resident:
@@ -446,7 +496,7 @@ class PrefixTree:
         if len(upper.children) != 1 or not self._is_there(upper):
             return
         (lower,) = upper.children.values()
-        if lower.visits != upper.visits or lower.used_s != upper.used_s:
+        if lower.visits != upper.visits or lower.used_s != upper.used_s or lower.awaited or upper.awaited:
             return
         upper.count += lower.count
         upper.hashes += lower.hashes
@@ -454,9 +504,9 @@ class PrefixTree:
         for segment in upper.children.values():
             segment.parent = upper
         upper.ready_s = max(upper.ready_s, lower.ready_s)
-        self._host_leaves.discard(lower)
+        self._discard_host_leaf(lower)
         if not upper.children:
-            self._host_leaves.put(upper)
+            self._put_host_leaf(upper)
         upper.outside = lower.outside
         self.frontier.add(upper)
         lower.children = {}

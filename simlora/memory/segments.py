@@ -75,13 +75,13 @@ class Branch(Node):
 class Segment(Node):
     """The KV of `count` consecutive blocks after those of `parent`, which has it under `key`; `users` requests hold it.
 
-    If it comes from the host, it was there from `host_s` on.
+    If it comes from the host, it was there from `host_s` on. So many waiting requests are to begin with it: `awaited`.
 
     Its first block has so many `before` it. Blocks that have `hashes` are those, others are numbers.
     `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
     """
 
-    __slots__ = ("before", "branch", "count", "hashes", "host_s", "key", "mark", "parent", "users")
+    __slots__ = ("awaited", "before", "branch", "count", "hashes", "host_s", "key", "mark", "parent", "users")
 
     def __init__(
         self,
@@ -98,6 +98,7 @@ class Segment(Node):
         self.before, self.count, self.hashes = before, count, hashes
         self.users: i64 = 0
         self.mark: i64 = 0
+        self.awaited: i64 = 0
         self.host_s = 0.0
 
     @property

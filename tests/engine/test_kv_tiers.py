@@ -197,6 +197,24 @@ def test_no_more_is_fetched_than_the_host_has_room_for() -> None:
     assert simulation.kv_tiers.facts()["tokens_from_store"] == 8
 
 
+@BOTH
+def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others_follow(
+    fast_forward: bool,
+) -> None:
+    """One request at a time, and room for one prompt on the host: the next but one is fetched when the next begins."""
+    short = [(0.0, (1, 4), 2), (1.0, (), 2), (2.0, (2, 8), 2), (4.0, (), 30)]
+    behind = [(4.1, (), 1), (4.125, (1, 4), 30), (4.15, (), 1), (4.175, (2, 8), 2)]
+    rows = tuple(Row(at_s, None, 9, output, output) for at_s, _, output in (*short, *behind))
+    of = case(
+        *rows, hashes=tuple(hashes for _, hashes, _ in (*short, *behind)), host_kv_tokens=9, max_num_seqs=1
+    )
+    simulation = ran(of.but(kv_store_tokens=100, network_bytes_per_s=4096.0), fast_forward)
+    table = simulation.recorder.requests()
+    assert table.replica.tolist() == [0, 1] * 4
+    assert table.cached_tokens.tolist()[5::2] == [8, 8]
+    assert table.kv_cold_start_s[7] == pytest.approx(copy_s(8)), "it was there when its turn came"
+
+
 def test_a_swapper_takes_what_was_fetched_at_the_same_boundary_however_many_steps_are_one_event() -> None:
     rows = [(1, None, 8), (2, 0, 1), (58, 0, 11), (59, 0, 1), (103, 0, 1), (104, 0, 1)]
     requests = tuple(Row(at * 0.00096398798828125, adapter, 9, out, out) for at, adapter, out in rows)

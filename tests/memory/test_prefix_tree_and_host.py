@@ -351,7 +351,8 @@ REQUESTS = st.tuples(
     st.integers(1, 9),
 )
 STEPS = st.one_of(
-    st.tuples(st.sampled_from(("is served", "starts", "is tried", "is fetched")), REQUESTS),
+    st.tuples(st.sampled_from(("is served", "starts", "is tried", "is fetched", "is kept")), REQUESTS),
+    st.tuples(st.just("is let go"), st.integers(0, 5)),
     st.tuples(st.just("is served"), REQUESTS),
     st.tuples(st.sampled_from(("is prefilled", "is prefilled", "leaves")), st.integers(0, 5)),
     st.tuples(st.sampled_from(("evict", "take out", "bring")), st.integers(0, 20)),
@@ -380,6 +381,7 @@ class Model:
         self.began: dict[int, Request] = {}  # and is not prefilled
         self.holds: dict[int, tuple[Request, int]] = {}  # how many of its blocks
         self.resident: set[int] = set()
+        self.kept: list[Request] = []
         self.now_s, self.next_id = 0.0, 0
 
     def send(self, tokens: int, now_s: float, there_s: float) -> float:
@@ -409,6 +411,15 @@ class Model:
         assert new.cached_tokens == 4 * self.longest(new)
         assert self.tree.known_tokens(new, new.prompt_tokens - 1) == new.cached_tokens
         return new
+
+    def is_kept(self, kind: tuple) -> None:
+        new = self.make(kind)
+        self.tree.keep(new)
+        self.kept.append(new)
+
+    def is_let_go(self, which: int) -> None:
+        if self.kept:
+            self.tree.let_go(self.kept.pop(which % len(self.kept)))
 
     def is_fetched(self, kind: tuple) -> None:
         """Its prompt comes to the host from elsewhere, as far as it is not here, and may drive others out."""
@@ -531,6 +542,8 @@ class Model:
         invalid = [path for path in self.in_hbm if path[0] not in {*self.resident, -1}]
         assert tree.invalid_tokens == 4 * len(invalid)
         assert tree.segments == len(segments(tree))
+        kept = {segment for _, segment in walk(tree) if segment.awaited and not segment.resident}
+        assert tree.awaited_tokens == sum(map(tree.size, kept))
 
 
 @given(

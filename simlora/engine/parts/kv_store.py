@@ -104,15 +104,17 @@ class KvStoring(Part):
     KV is written as soon as it is computed, through the host's memory, unless it is there or on its way there. What a
     request begins with is looked for once, when it joins the queue: here, and in all stores that are reached over
     `accesses`. It is fetched from the store that saves the most time over computing it, if any does (`by_cost`), or
-    always, from the nearest; a request that is admitted meanwhile waits for it. `tokens_fetched` and
-    `tokens_recomputed` count what was found in a store, and fetched or, as that is faster, not.
+    always, from the nearest; a request that is admitted meanwhile waits for it. Until then it is kept on the host;
+    where there is no room for more, requests have it fetched in the order in which they came, when others are admitted.
+    Where KV `swaps`, a boundary is wanted when some has come to the host. `tokens_fetched` and `tokens_recomputed`
+    count what was found in a store, and fetched or, as that is faster, not.
 
     Source: SGLang's HiCache, which prefetches from its third tier to the host when a request is queued, and writes
     through (write_through); LMCache, which writes to all of its tiers; vLLM's hashes of blocks, which have the adapter
     in them. Fetching by cost: Mooncake (FAST'25), whose scheduler compares the time of a transfer with that of a
-    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); what has been fetched is not
-    held, so that the host may drop it before its request is admitted; KV that is written to a store and leaves HBM
-    later is copied to the host twice. What a prefill takes beside others, and behind them, is not in its price.
+    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); KV that is written to a store
+    and leaves HBM later is copied to the host twice. What a prefill takes beside others, and behind them, is not in its
+    price.
     """
 
     @staticmethod
@@ -139,11 +141,13 @@ class KvStoring(Part):
         outputs: Sequence[int],
         accesses: Sequence[StoreAccess],
         by_cost: bool,
+        swaps: bool,
     ) -> None:
         self._replica, self._clock, self._tree, self._link = replica, replica.clock, kv.tree, kv.host_link
         self._outputs, self._accesses, self._by_cost = outputs, accesses, by_cost
         self._writes: dict[Write, None] = {}  # under way
-        self._lost = self._brought = False
+        self._unfetched: dict[int, Request] = {}  # the waiting requests for whose KV the host has no room
+        self._swaps, self._lost, self._brought = swaps, False, False
         self.tokens_fetched = self.tokens_recomputed = 0
 
     def slow_down(self, factor: float) -> None:
@@ -164,18 +168,45 @@ class KvStoring(Part):
     # Fetching ---------------------------------------------------------------------------
 
     def on_queue(self, request: Request, waits: bool) -> None:
+        if waits:
+            self._look(request)
+        else:
+            self._unfetched.pop(request.id, None)
+            if self._tree.let_go(request) and self._unfetched:
+                # Once the admission that may be under way has what was kept for it.
+                self._call(self._clock.now, self._look_again)
+
+    def _look_again(self) -> None:
+        """There is room on the host that may do for requests which wait for it."""
+        for request in tuple(self._unfetched.values()):
+            if not self._look(request):
+                break
+        if self._brought:
+            self._brought = False
+            self._replica.interrupt()
+
+    def _look(self, request: Request) -> bool:
+        """Fetch what a waiting request begins with, and is worth it; return whether the host has room for that."""
         tree = self._tree
-        if not waits or not tree.may_match(request):
-            return
         limit = _tokens(request) - request.host_tokens - 1
         known = tree.known_tokens(request, limit)
-        most = known + self._replica.config.host_kv_tokens // tree.block_size * tree.block_size
-        found = [min(each.store.prefixes.found_tokens(request, limit), most) for each in self._accesses]
+        found = [access.store.prefixes.found_tokens(request, limit) for access in self._accesses]
         reach = max(found)
+        if reach <= known or not tree.may_match(request):
+            return True
+        room = (
+            (self._replica.config.host_kv_tokens - tree.awaited_tokens) // tree.block_size * tree.block_size
+        )
+        if reach - known > room and tree.awaited_tokens:
+            self._unfetched[request.id] = request
+            return False
+        self._unfetched.pop(request.id, None)
+        found = [min(tokens, known + room) for tokens in found]
         while (place := self._best(request, known, found)) is not None:
             known = self._fetch(request, known, found[place], self._accesses[place])
         if request.admitted_s < 0.0:
             self.tokens_recomputed += max(reach - known, 0)
+        return True
 
     def _best(self, request: Request, known: int, found: Sequence[int]) -> int | None:
         """Return of which access more of a request than what is `known` is to be fetched, by its place; None: none."""
@@ -199,9 +230,11 @@ class KvStoring(Part):
         now_s = self._clock.now
         ready_s = access.fetch(found - known, now_s)
         access.store.prefixes.add(request, found, now_s)  # used last now
+        self._tree.let_go(request)
         self._tree.bring_to_host(request, found, ready_s, now_s)
+        self._tree.keep(request)
         self.tokens_fetched += found - known
-        self._brought = True
+        self._brought = self._swaps
         return found
 
     def on_arrival(self) -> bool:
