@@ -267,9 +267,10 @@ class PrefixTree:
             listener.brought(self.size(segment))
         if isinstance(node, Segment):
             self._discard_host_leaf(node)
-        self._put_host_leaf(segment)
+        self._await(segment, 1)  # or it might be dropped at once, as worth least
         self.frontier.add(segment)
         self._fit_host(now_s)
+        self._await(segment, -1)
 
     def keep(self, request: Request) -> None:
         """Keep on the host what a waiting request begins with, as long as others can be dropped, until `let_go`."""

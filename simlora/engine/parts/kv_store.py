@@ -31,24 +31,30 @@ class KvStore:
         self.coming: dict[Write, None] = {}
         self.tokens_in = self.tokens_out = 0
 
-    def known_tokens(self, request: Request, tokens: int) -> int:
-        """Return how many of a request's first tokens are stored, or are being written; O(writes under way)."""
-        known = self.prefixes.found_tokens(request, tokens)
+    def known(self, request: Request, tokens: int) -> tuple[int, Write | None]:
+        """Return how many of a request's first tokens are stored or coming, and with which write; O(writes)."""
+        known, last = self.prefixes.found_tokens(request, tokens), None
         size = self.prefixes.block_size
         for write in self.coming:
             if known < tokens and write.request.adapter_id == request.adapter_id:
-                theirs = Chain(write.request, write.tokens, size)
-                known = max(known, size * Chain(request, tokens, size).alike(theirs))
-        return known
+                theirs = size * Chain(request, tokens, size).alike(Chain(write.request, write.tokens, size))
+                if theirs > known:
+                    known, last = theirs, write
+        return known, last
 
 
 class Write:
-    """A copy of a request's first `tokens` tokens, from `start` on, to a store."""
+    """A copy of a request's first `tokens` tokens, from `start` on, to a store: behind what is there or comes `before`.
 
-    __slots__ = ("access", "request", "start", "tokens")
+    It counts as there no earlier than that; `behind` are the copies that are there, and wait for this one.
+    """
 
-    def __init__(self, access: StoreAccess, request: Request, start: int, tokens: int) -> None:
-        self.access, self.request, self.start, self.tokens = access, request, start, tokens
+    __slots__ = ("access", "before", "behind", "request", "start", "tokens")
+
+    def __init__(self, access: StoreAccess, request: Request, tokens: int) -> None:
+        self.access, self.request, self.tokens = access, request, tokens
+        self.start, self.before = access.store.known(request, tokens)
+        self.behind: list[Write] = []
 
     def begin(self, now_s: float) -> float:
         """Copy it from the host; return when it is there."""
@@ -57,10 +63,19 @@ class Write:
     def end(self, now_s: float) -> None:
         """It is there: it can be found, unless what it follows has left meanwhile."""
         store = self.access.store
+        if self.before is not None and self.before in store.coming:
+            self.before.behind.append(self)
+            return
         del store.coming[self]
         if store.prefixes.found_tokens(self.request, self.tokens) >= self.start:
             store.tokens_in += self.tokens - self.start
             store.prefixes.add(self.request, self.tokens, now_s)
+        self.release(now_s)
+
+    def release(self, now_s: float) -> None:
+        """It is there, or will not come: those behind it wait no longer."""
+        for write in self.behind:
+            write.end(now_s)
 
 
 class StoreAccess:
@@ -160,6 +175,8 @@ class KvStoring(Part):
         self._lost = True
         for write in self._writes:
             del write.access.store.coming[write]
+        for write in self._writes:
+            write.release(self._clock.now)
 
     def inherit_counters(self, failed: Part) -> None:
         assert isinstance(failed, KvStoring), "replicas of one number have the same parts"
@@ -169,7 +186,9 @@ class KvStoring(Part):
 
     def on_queue(self, request: Request, waits: bool) -> None:
         if waits:
-            self._look(request)
+            self._unfetched[request.id] = request
+            if next(iter(self._unfetched)) == request.id:
+                self._look(request)
         else:
             self._unfetched.pop(request.id, None)
             if self._tree.let_go(request) and self._unfetched:
@@ -178,34 +197,38 @@ class KvStoring(Part):
 
     def _look_again(self) -> None:
         """There is room on the host that may do for requests which wait for it."""
-        for request in tuple(self._unfetched.values()):
-            if not self._look(request):
-                break
+        while self._unfetched and self._look(next(iter(self._unfetched.values()))):
+            pass
         if self._brought:
             self._brought = False
             self._replica.interrupt()
 
     def _look(self, request: Request) -> bool:
-        """Fetch what a waiting request begins with, and is worth it; return whether the host has room for that."""
-        tree = self._tree
+        """Fetch what the first unfetched request begins with, if worth it; return whether the host has room."""
+        tree, others_tokens = self._tree, self._tree.awaited_tokens
         limit = _tokens(request) - request.host_tokens - 1
         known = tree.known_tokens(request, limit)
         found = [access.store.prefixes.found_tokens(request, limit) for access in self._accesses]
         reach = max(found)
         if reach <= known or not tree.may_match(request):
+            del self._unfetched[request.id]
             return True
+        tree.keep(request)
         room = (
             (self._replica.config.host_kv_tokens - tree.awaited_tokens) // tree.block_size * tree.block_size
         )
-        if reach - known > room and tree.awaited_tokens:
-            self._unfetched[request.id] = request
+        if reach - known > room and others_tokens:
+            tree.let_go(request)
             return False
-        self._unfetched.pop(request.id, None)
+        del self._unfetched[request.id]
         found = [min(tokens, known + room) for tokens in found]
         while (place := self._best(request, known, found)) is not None:
             known = self._fetch(request, known, found[place], self._accesses[place])
         if request.admitted_s < 0.0:
             self.tokens_recomputed += max(reach - known, 0)
+        assert tree.known_tokens(request, limit) >= known, (
+            f"the host has dropped what request {request.id} fetched"
+        )
         return True
 
     def _best(self, request: Request, known: int, found: Sequence[int]) -> int | None:
@@ -259,10 +282,10 @@ class KvStoring(Part):
         tokens = Chain(request, tokens, block_size).count * block_size
         writes: list[Write] = []
         for access in self._accesses:
-            start = access.store.known_tokens(request, tokens)
-            if start < tokens:
-                writes.append(Write(access, request, start, tokens))
-                access.store.coming[writes[-1]] = self._writes[writes[-1]] = None
+            write = Write(access, request, tokens)
+            if write.start < tokens:
+                writes.append(write)
+                access.store.coming[write] = self._writes[write] = None
         if writes:
             least = min(write.start for write in writes)
             self._call(self._link.send_kv(tokens - least, now_s), partial(self._from_host, writes))

@@ -187,7 +187,7 @@ class UnifiedSwapper(Part):
             return now_s
         if used_tokens <= self.busy_tokens:
             # Rather too early, by rounding, than too late.
-            now_s = max(now_s, self._host_link.to_gpu.free_at_s - self.policy.backlog_s - 1e-9)
+            now_s = max(now_s, self._host_link.to_gpu.booked_until_s - self.policy.backlog_s - 1e-9)
         next_s = (now_s // every_s + 1.0) * every_s
         while next_s // every_s <= now_s // every_s:  # 0.3 // 0.1 is 2
             next_s = nextafter(next_s, inf)
@@ -252,7 +252,7 @@ class UnifiedSwapper(Part):
         later: list[Segment | Branch] = []
         before_tokens = used_tokens
         batch, resident = self._batch.mean(now_s), len(self._adapters) - len(self._absent)
-        while used_tokens < until_tokens and self._host_link.to_gpu.free_at_s < now_s + policy.backlog_s:
+        while used_tokens < until_tokens and self._host_link.to_gpu.booked_until_s < now_s + policy.backlog_s:
             best = tree.frontier.best(now_s)
             absent = self._absent.first(now_s)
             if absent is not None and (best is None or absent[0] + self._reward(batch, resident) >= best[0]):
@@ -283,7 +283,7 @@ class UnifiedSwapper(Part):
                 self._absent.put(thing)
             else:
                 tree.frontier.add(thing)
-        if used_tokens == before_tokens and self._host_link.to_gpu.free_at_s < now_s + policy.backlog_s:
+        if used_tokens == before_tokens and self._host_link.to_gpu.booked_until_s < now_s + policy.backlog_s:
             self._in_vain = self._state(used_tokens)
 
     def _reward(self, batch: float, resident: int) -> float:

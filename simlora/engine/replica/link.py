@@ -74,6 +74,11 @@ class Link:
         for listener in self.on_transfer:
             listener(end_s - duration_s, end_s, what)
 
+    @property
+    def booked_until_s(self) -> float:
+        """When all transfers so far will have ended."""
+        return max(self.free_at_s, self._later[-1][1]) if self._later else self.free_at_s
+
     def busy_until(self, time_s: float) -> float:
         """Return what `busy_s` was then: of the last stretch without a gap only as much as had passed.
 
