@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
+from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring
 from simlora.policies.eviction.banded_lru import BandedLru
 from tests.engine.by_hand import BOTH, chunks_s, load_s, prefill_s
@@ -175,6 +177,41 @@ def test_equal_prompts_are_written_once_although_none_is_there_yet() -> None:
     rows = tuple(Row(0.0, None, 9, 1, 1) for _ in range(4))
     facts = ran(case(*rows, hashes=TWO * 2, replicas=4, kv_store_tokens=100)).kv_tiers.facts()
     assert (facts["tokens_to_store"], facts["tokens_from_store"]) == (8, 0)
+
+
+def test_a_write_that_overtakes_what_it_follows_is_found_behind_it() -> None:
+    """With four servers a replica's own card takes longest, so that one block is there before the two before it."""
+    rows = (Row(0.0, None, 9, 1, 1), Row(0.0, None, 13, 1, 1), Row(4.0, None, 13, 1, 1))
+    of = case(
+        *rows, hashes=((1, 4), (1, 4, 5), (1, 4, 5)), replicas=3, kv_store_tokens=100, kv_store_servers=4
+    )
+    assert found(of) == [0, 0, 12]
+    # The first one's host fails while it writes: nothing can begin with the block that came alone.
+    lost = ran(of.but(failures=((0, 0.15, 1.0),), until_s=0.9))
+    assert lost.kv_tiers.shared is not None
+    assert (lost.kv_tiers.shared.prefixes.tokens, len(lost.kv_tiers.shared.coming)) == (0, 0)
+
+
+def test_what_a_request_has_on_the_host_takes_of_the_room_for_what_it_fetches() -> None:
+    """Of a host for twenty tokens, eight are its own, and eight another's that waits: eight more come after that."""
+    simulation = Simulation(AFTER.but(host_kv_tokens=20).scenario())
+    simulation.run()
+    (replica, _), store = simulation.fleet.replicas, simulation.kv_tiers.shared
+    assert isinstance(replica.kv, PrefixCachingKV)
+    assert store is not None
+    tree, long = replica.kv.tree, Request(9, None, 0.0, 17, 1, None, (2, 8, 5, 6))
+    other = Request(8, None, 0.0, 9, 1, None, (3, 9))
+    tree.bring_to_host(Request(7, None, 0.0, 9, 1, None, (2, 8)), 8, 0.0, 0.0)
+    tree.bring_to_host(other, 8, 0.0, 0.0)
+    tree.keep(other)
+    store.prefixes.add(long, 16, 0.0)
+    storing = replica.part(KvStoring)
+    assert storing is not None
+    storing.on_queue(long, True)
+    assert tree.known_tokens(long, 16) == 8, "it waits for room"
+    storing.on_queue(other, False)
+    simulation.clock.run()
+    assert (tree.known_tokens(long, 16), tree.awaited_tokens) == (16, 16)
 
 
 def test_kv_that_could_not_be_matched_is_not_fetched() -> None:
