@@ -87,8 +87,8 @@ class Assembly:
     `outputs` are the true output lengths by request. `on_end`, `on_move` and `on_queue` are notified of requests that
     end, move, and join or leave the waiting queue; None: no router counts those. `cores` and `gpu` are what the replica
     shares with others, if it does, `transfers` how KV comes from those that prefill, if it does, and `stores` how it
-    reaches those that keep KV below the host's memory. `make_link` makes
-    its host link (another one where hosts hold different adapters), and `make_runner` what runs its iterations.
+    reaches those that keep KV below the host's memory. `make_link` makes its host link (another one where hosts hold
+    different adapters), and `make_runner` what runs its iterations.
     """
 
     id: int
