@@ -210,7 +210,7 @@ class Watch(Part):
 
     def held(self) -> list[int]:
         """Return the token slots of every request in the batch or in prefill, by the rule of `reserve`."""
-        config, batch = self.config, self.table.batch
+        config, batch, proposed = self.config, self.table.batch, self.config.speculative_tokens
         begun = {request.id: request for request in self.begun()}
         running = [(r, batch.context(r) - r.padding_tokens) for r in batch]
         # Beside a batch that decodes, a prefill has the slots of its first tokens when the step is over.
@@ -225,13 +225,11 @@ class Watch(Part):
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
         if config.reserve == "full":
-            return [
-                *kept,
-                *(r.prompt_tokens + r.max_output_tokens - self.shared(r) for r, _ in running),
-            ]
+            contexts = [*kept, *(r.prompt_tokens + r.max_output_tokens - self.shared(r) for r, _ in running)]
+            return [context + proposed for context in contexts]
         block = config.block_size if config.reserve == "paged" else 1
         contexts = [*kept, *(context - self.shared(request) for request, context in running)]
-        return [-(-context // block) * block for context in contexts]
+        return [-(-(context + proposed) // block) * block for context in contexts]
 
     def begun(self) -> list[Request]:
         """Return the requests that hold memory beside the batch."""

@@ -131,6 +131,26 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     return facts | {"preemptions": recorder.preemptions}
 
 
+def speculation_facts(simulation: Simulation) -> dict[str, Any] | None:
+    """Return what was proposed and accepted; None without speculation.
+
+    `steps` are those of requests: in one of them a request had `tokens_per_step` tokens on average, of which the first
+    is none of the draft's.
+    """
+    recorder, speculation = simulation.recorder, simulation.scenario.speculation
+    if not speculation.tokens:
+        return None
+    steps, accepted = recorder.verified, recorder.accepted_tokens
+    return {
+        "draft": speculation.draft,
+        "steps": steps,
+        "draft_tokens": recorder.draft_tokens,
+        "accepted_tokens": accepted,
+        "acceptance": accepted / recorder.draft_tokens if steps else None,
+        "tokens_per_step": 1 + accepted / steps if steps else None,
+    }
+
+
 def migration_facts(simulation: Simulation) -> dict[str, int] | None:
     """Return what was planned, how much of it could not be solved, and what moves cost; None if nothing migrates."""
     migrates = simulation.scenario.policies.migration.period_s is not None

@@ -22,6 +22,7 @@ from simlora.api.facts import (
     scaling_facts,
     simulation_facts,
     slowness_facts,
+    speculation_facts,
     versions,
 )
 from simlora.api.handover import handover_facts, handovers, stages
@@ -151,6 +152,7 @@ def _result(
         scaling=scaling_facts(simulation, makespan_s),
         clients=client_facts(called, simulation.clock.now, requests, setup.targets, setup.window),
         handover=handover_facts(simulation, submitted, makespan_s),
+        speculation=speculation_facts(simulation),
         stages=stages(simulation, submitted),
         cost=cost_facts(simulation, requests),
         simulation=simulation_facts(simulation, wall_s, migration_wall_s),

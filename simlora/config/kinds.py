@@ -12,7 +12,7 @@ from simlora.config.composing import FOLDER, choices
 from simlora.config.making import make
 from simlora.config.names import close_keys
 from simlora.config.reading import Tree
-from simlora.config.replica import REPLICA_KEYS, replica_config
+from simlora.config.replica import REPLICA_KEYS, SPECULATES_NOT, Speculates, replica_config
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.engine.scenario import Kind
@@ -45,7 +45,13 @@ KernelWith = Callable[[Mapping[str, Any], Calibration], Callable[[Calibration], 
 
 
 def other_kinds(
-    tree: Tree, limits: Mapping[str, Any], gpu: Gpu, model: ModelShape, chunks: bool, kernel: KernelWith
+    tree: Tree,
+    limits: Mapping[str, Any],
+    gpu: Gpu,
+    model: ModelShape,
+    chunks: bool,
+    kernel: KernelWith,
+    speculates: Speculates = SPECULATES_NOT,
 ) -> tuple[tuple[Kind, ...], list[str]]:
     """Return the kinds that cluster.replica_groups lists, and notices about their calibrations.
 
@@ -69,7 +75,7 @@ def other_kinds(
         whole_limits = {**limits, **({} if alike else {"kv_token_budget": None}), **own}
         calibration_key = each.get("calibration", tree["calibration"] if alike else None)
         try:
-            config = replica_config(whole_limits, on, model, 1, chunks)
+            config = replica_config(whole_limits, on, model, 1, chunks, speculates)
             calibration, differs = calibration_for(calibration_key, on, model, config, tree["engine"])
             make_kernel = kernel(whole_limits, calibration)
         except InputError as error:

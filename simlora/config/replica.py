@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,18 +14,39 @@ from simlora.core.checks import listed, number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.replica_config import ReplicaConfig
-from simlora.hardware.budget import ACTIVATION_RESERVE_BYTES, NO_SLOTS, AdapterSlots, kv_token_budget
+from simlora.hardware.budget import (
+    ACTIVATION_RESERVE_BYTES,
+    NO_DRAFT,
+    NO_SLOTS,
+    AdapterSlots,
+    DraftMemory,
+    kv_token_budget,
+)
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 
 REPLICA_KEYS = (
-    *(field.name for field in fields(ReplicaConfig) if field.name != "host_kv_tokens"),
+    *(
+        field.name
+        for field in fields(ReplicaConfig)
+        if field.name not in ("host_kv_tokens", "speculative_tokens")
+    ),
     "gpu_memory_utilization",
     "activation_bytes",
     "activation_bytes_per_logit",
     "host_kv_bytes",
     "adapter_region_share",
 )
+
+
+class Speculates(NamedTuple):
+    """What speculation does to a replica's memory: tokens proposed of each running request, and the draft."""
+
+    tokens: int
+    memory: DraftMemory
+
+
+SPECULATES_NOT = Speculates(0, NO_DRAFT)
 POOL_MAX = 10**12
 ACTIVATIONS_MAX = 10**12
 BLOCK_MAX = 65_536
@@ -35,10 +56,15 @@ PREFILL_TOKENS_LEAST = 3072
 
 
 def replica_config(
-    tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int, chunks: bool
+    tree: dict[str, Any],
+    gpu: Gpu,
+    model: ModelShape,
+    engines_per_gpu: int,
+    chunks: bool,
+    speculates: Speculates = SPECULATES_NOT,
 ) -> ReplicaConfig:
     """Return the limits that the section `replica` gives on a GPU; `chunks`: the scheduler prefills in chunks."""
-    found = _replica(tree, gpu, model, engines_per_gpu)
+    found = _replica(tree, gpu, model, engines_per_gpu, speculates)
     return _in_chunks(found) if chunks else found
 
 
@@ -74,7 +100,9 @@ def check_ranks(replicas: Sequence[ReplicaConfig], trace: Trace) -> None:
         )
 
 
-def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int) -> ReplicaConfig:
+def _replica(
+    tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu: int, speculates: Speculates
+) -> ReplicaConfig:
     values = {key: as_whole(value) for key, value in tree.items()}
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
     model.check_tp(values["tp"])
@@ -87,7 +115,9 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
 
     def slots_left() -> int:
         """Return the token slots that weights, activations and adapter slots leave. Raises DoesNotFit."""
-        slots = kv_token_budget(model, gpu, values["tp"], used, reserve_bytes, engines_per_gpu, adapter_slots)
+        slots = kv_token_budget(
+            model, gpu, values["tp"], used, reserve_bytes, engines_per_gpu, adapter_slots, speculates.memory
+        )
         if values.get("full_copies"):  # they are in the pool, and there is no other
             slots += model.weight_bytes // model.kv_bytes_per_token
         return slots
@@ -100,6 +130,7 @@ def _replica(tree: dict[str, Any], gpu: Gpu, model: ModelShape, engines_per_gpu:
     whole("replica.block_size", values.get("block_size"), "tokens", least=1, most=BLOCK_MAX)
     if values.get("max_num_batched_tokens") is None:
         values["max_num_batched_tokens"] = max(budget // 6, PREFILL_TOKENS_LEAST)
+    values["speculative_tokens"] = speculates.tokens
     return ReplicaConfig(**(values | {"target_modules": modules}))
 
 

@@ -24,6 +24,7 @@ from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
+from simlora.config.speculation import speculation_of, speculative_flags, with_calibration
 from simlora.config.targets import DECODE_ROUTER, POLICIES, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.config.workloads import workload
@@ -31,9 +32,9 @@ from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.core.trees import leaves
-from simlora.engine.assembly import check
 from simlora.engine.clients import Clients
 from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.requirements import check
 from simlora.engine.scenario import Kind, Policies, Scenario
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
@@ -68,6 +69,7 @@ KEYS = (
     "fast_forward",
     "cluster",
     "clients",
+    "speculation",
     "host",
     "replica",
     "slo",
@@ -117,11 +119,12 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     cluster = cluster_keys(tree)
     scheduler = factory(tree, "scheduler", Scheduler)
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
-    replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks)
+    speculation, speculates, draft = speculation_of(tree, model)
+    replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks, speculates)
     calibration, notices = calibration_for(
         tree["calibration"], gpu, model, replica, tree["engine"], choices.get("system", "")
     )
-    others, more = other_kinds(tree, limits, gpu, model, chunks, partial(_kernel_with, config))
+    others, more = other_kinds(tree, limits, gpu, model, chunks, partial(_kernel_with, config), speculates)
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
@@ -148,6 +151,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         clients=_clients(tree, until_missed),
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
+        speculation=with_calibration(
+            speculation, draft, lambda model: calibration_for(None, gpu, model, replica, tree["engine"])[0]
+        ),
         gpu=gpu,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         parts=own_parts(tree),
@@ -346,10 +352,11 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
     `values` are those of a replica's configuration by key.
     """
     name = choices.get("system", "")
-    if name not in ENGINES or scenario.cluster.prefill_replicas:
+    speculation = speculative_flags(name, scenario.speculation)
+    if name not in ENGINES or scenario.cluster.prefill_replicas or speculation is None:
         return None
     settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
-    return command(
+    start = command(
         name,
         scenario.model.name,
         settings,
@@ -357,6 +364,7 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
         context_tokens=longest_tokens(scenario.trace),
         adapters=bool(scenario.trace.adapters),
     )
+    return f"{start}{speculation}"
 
 
 def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:

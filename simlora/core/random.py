@@ -23,6 +23,7 @@ STREAMS = (
     "answers",
     "clients",
     "decode_router",
+    "acceptance",
 )
 """All random streams. New names go to the end, or old seeds change their meaning.
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import (
@@ -31,6 +29,7 @@ from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.reporting import QueueReports, Report, Tracing
 from simlora.engine.parts.slot_reloads import SlotReloads
 from simlora.engine.parts.slowdown import Slowdown, SlowRunner
+from simlora.engine.parts.speculation import Speculating, SpeculativeRunner
 from simlora.engine.parts.trials import PlainTrials, TrialsBeside
 from simlora.engine.parts.unified_swapper import KvWorth, SwappedKV, UnifiedSwapper
 from simlora.engine.replica.adapter_loader import AdapterLoader
@@ -53,31 +52,6 @@ from simlora.memory.reservation import Pausable
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Miss
-
-WITH_REQUIREMENTS: tuple[type[Part], ...] = (
-    GpuSharing,
-    PrefixCaching,
-    UnifiedSwapper,
-    SlotReloads,
-    Pausing,
-    OwnRegion,
-    CpuAssist,
-    DiskTier,
-    KvSending,
-    KvStoring,
-)
-
-
-def check(scenario: Scenario) -> None:
-    """Raise InputError for the first setting that a part of the scenario's replicas cannot work with."""
-    made = [getattr(make, "func", make) for make in scenario.parts]
-    own = [part for part in made if isinstance(part, type) and issubclass(part, Part)]
-    alike = replace(scenario.cluster, replica_groups=())
-    others = dict.fromkeys(kind.replica for kind in scenario.cluster.replica_groups)
-    each = [scenario, *(replace(scenario, replica=replica, cluster=alike) for replica in others)]
-    for part in (*WITH_REQUIREMENTS, *own):
-        for problem in chain.from_iterable(map(part.requires, each)):
-            raise InputError(problem)
 
 
 @dataclass(kw_only=True)
@@ -231,7 +205,15 @@ class Assembly:
     def _runners(self) -> tuple[ModelRunner, ModelRunner]:
         """Return what runs the model, and what the replica launches: that, or a wrapper that slows it down."""
         latency, merge = self.latency, self.latency.merge
-        model = self.make_runner(latency) if merge is None else MergingRunner(latency, merge, self.config.tp)
+        speculation = self.scenario.speculation
+        if speculation.tokens:
+            model: ModelRunner = SpeculativeRunner(
+                latency, latency.draft, speculation.tokens, speculation.most_running
+            )
+        elif merge is not None:
+            model = MergingRunner(latency, merge, self.config.tp)
+        else:
+            model = self.make_runner(latency)
         if self.gpu is not None and latency.host is not None:
             return model, SharedRunner(self.id, model, self.gpu, latency.host)
         return model, SlowRunner(model) if self.scenario.cluster.may_straggle else model
@@ -278,6 +260,8 @@ class Assembly:
             yield GpuSharing(replica, self.gpu)
         if self.scheduler.chunks:
             yield ChunkedPrefill(replica)
+        if isinstance(model, SpeculativeRunner):
+            yield Speculating(replica, model, scenario.acceptance, scenario.speculation.tokens)
         if isinstance(kv.reservation, Pausable) and self.scheduler.pauses:
             yield Pausing(replica, kv.reservation)
         if isinstance(kv.reservation, Pausable) and self.transfers is not None and self.prefills:

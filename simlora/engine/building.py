@@ -15,8 +15,11 @@ from simlora.core.request import Request
 from simlora.core.trace import AdapterSpec
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Scenario
+from simlora.engine.speculation import EAGLE
+from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
+from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad, Merge
@@ -37,8 +40,19 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
         host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
+        draft=_draft(scenario, calibration),
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
+
+
+def _draft(scenario: Scenario, target: Calibration) -> Draft | None:
+    """Return what proposes tokens on replicas with that calibration; None: nothing, or it takes no time."""
+    speculation = scenario.speculation
+    if not speculation.tokens:
+        return None
+    if speculation.calibration is not None:
+        return Draft(speculation.tokens, speculation.calibration)
+    return eagle(speculation.tokens, scenario.model, target) if speculation.draft == EAGLE else None
 
 
 def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[Adapter, ...]:

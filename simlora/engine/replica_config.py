@@ -43,6 +43,7 @@ class ReplicaConfig:
     "highest": as many as the weights of the highest rank do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
+    `speculative_tokens`: what a draft proposes of each running request in a step; each takes a slot; 0: nothing.
     `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
     """
 
@@ -67,6 +68,7 @@ class ReplicaConfig:
     adapter_region_tokens: int = 0
     max_lora_rank: int | None = None
     max_cpu_loras: int | None = None
+    speculative_tokens: int = 0
 
     @property
     def own_region(self) -> bool:
@@ -97,7 +99,7 @@ class ReplicaConfig:
     @cached_property
     def surely_tokens(self) -> int:
         """Token slots below which a request and its adapter surely fit an empty replica; 0: none are sure."""
-        return 0 if self.own_region else self.kv_token_budget - self.block_size
+        return 0 if self.own_region else self.kv_token_budget - self.block_size - self.speculative_tokens
 
     @cached_property
     def surely_adapter_tokens(self) -> int:
@@ -114,6 +116,7 @@ class ReplicaConfig:
             ("tp", "GPUs", 1),
             ("adapter_region_tokens", "token slots", 0),
             ("host_kv_tokens", "tokens", 0),
+            ("speculative_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
         for name in ("lora_communication", "adapter_tokenizers", "prefix_caching", "full_copies"):

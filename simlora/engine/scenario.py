@@ -16,6 +16,7 @@ from simlora.core.trace import Trace
 from simlora.engine.clients import Clients
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
 from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.speculation import Acceptance, Speculation
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import LINKS, Link
 from simlora.hardware.model import ModelShape
@@ -222,6 +223,7 @@ class Scenario:
     of the base model's, inf where there is none; None: there are none.
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
+    `speculation`: what a draft proposes, if there is one.
     `clients`: how they react to what becomes of the trace's requests, if they do.
     `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
     """
@@ -240,6 +242,7 @@ class Scenario:
     until_missed: MissedMost | None = None
     clients: Clients = Clients()  # noqa: RUF009  # it has no state
     scaling: ScalingConfig = ScalingConfig()
+    speculation: Speculation = Speculation()  # noqa: RUF009  # it has no state
     gpu: Gpu | None = None
     ttft_targets_s: NDArray[np.float64] | None = None
     parts: tuple[Callable[..., Any], ...] = ()
@@ -282,6 +285,11 @@ class Scenario:
         if not self.cluster.prefill_replicas or policies.decode_router is None:
             return (policies.router,)
         return policies.router, policies.decode_router
+
+    @cached_property
+    def acceptance(self) -> Acceptance:
+        """How many of the tokens are accepted that a draft proposes."""
+        return self.speculation.accepted([adapter.rank for adapter in self.trace.adapters], self.seed)
 
     @cached_property
     def kinds(self) -> tuple[Kind, ...]:

@@ -28,6 +28,28 @@ class AdapterSlots(NamedTuple):
 NO_SLOTS = AdapterSlots(0, 0, 0)
 
 
+class DraftMemory(NamedTuple):
+    """What a draft takes beside the model whose tokens it proposes: weights, and KV of each token."""
+
+    weight_bytes: int
+    kv_bytes_per_token: int
+    kv_heads: int
+
+
+NO_DRAFT = DraftMemory(0, 0, 1)
+
+
+def draft_memory(draft: ModelShape) -> DraftMemory:
+    """Return what a model takes that drafts."""
+    return DraftMemory(draft.weight_bytes, draft.kv_bytes_per_token, draft.kv_heads)
+
+
+def eagle_memory(target: ModelShape) -> DraftMemory:
+    """Return what EAGLE's head on a model takes: its weights, and the KV of one more layer."""
+    weight_bytes = target.eagle_parameters * target.dtype_bytes
+    return DraftMemory(weight_bytes, target.kv_bytes_per_token // target.layers, target.kv_heads)
+
+
 def kv_token_budget(
     model: ModelShape,
     gpu: Gpu,
@@ -36,33 +58,47 @@ def kv_token_budget(
     reserve_bytes: int = ACTIVATION_RESERVE_BYTES,
     engines: int = 1,
     adapter_slots: AdapterSlots = NO_SLOTS,
+    draft: DraftMemory = NO_DRAFT,
 ) -> int:
     """Return the token slots of a replica on `tp` GPUs, adapters and KV cache together.
 
     `gpu_memory_utilization` is the share of each GPU that may be used, by all of its `engines` together;
-    `reserve_bytes` is the part of it that each engine keeps free; `adapter_slots` are divided among the GPUs. Raises
-    DoesNotFit when the model does not, with the least `tp` that would do.
+    `reserve_bytes` is the part of it that each engine keeps free; `adapter_slots` and the weights of a `draft` are
+    divided among the GPUs, and each slot has the draft's KV beside the model's. Raises DoesNotFit when the model does
+    not, with the least `tp` that would do.
     """
     number("replica.gpu_memory_utilization", gpu_memory_utilization, above=0, most=1)
     whole("replica.tp", tp, "GPUs", least=1)
     model.check_tp(tp)
-    apart = model.weight_bytes + adapter_slots.size_bytes
-    slots = _slots(model, gpu, tp, gpu_memory_utilization / engines, reserve_bytes, apart)
+    slots = _slots(
+        model, gpu, tp, gpu_memory_utilization / engines, reserve_bytes, adapter_slots.size_bytes, draft
+    )
     if slots < 1 and engines > 1:
         raise DoesNotFit(
-            _too_many(model, gpu, tp, gpu_memory_utilization, reserve_bytes, engines, adapter_slots)
+            _too_many(model, gpu, tp, gpu_memory_utilization, reserve_bytes, engines, adapter_slots, draft)
         )
     if slots < 1:
-        raise DoesNotFit(_does_not_fit(model, gpu, tp, gpu_memory_utilization, reserve_bytes, adapter_slots))
+        raise DoesNotFit(
+            _does_not_fit(model, gpu, tp, gpu_memory_utilization, reserve_bytes, adapter_slots, draft)
+        )
     return slots
 
 
 def _slots(
-    model: ModelShape, gpu: Gpu, tp: int, gpu_memory_utilization: float, reserve_bytes: int, apart_bytes: int
+    model: ModelShape,
+    gpu: Gpu,
+    tp: int,
+    gpu_memory_utilization: float,
+    reserve_bytes: int,
+    adapter_bytes: int,
+    draft: DraftMemory,
 ) -> int:
     """Return the slots, negative when weights and adapters do not fit. KV heads are copied once `tp` exceeds them."""
+    apart_bytes = model.weight_bytes + draft.weight_bytes + adapter_bytes
     free_bytes = gpu.memory_bytes * gpu_memory_utilization - reserve_bytes - apart_bytes / tp
-    return int(free_bytes * min(tp, model.kv_heads) // model.kv_bytes_per_token)
+    heads = min(tp, model.kv_heads)
+    beside_bytes = draft.kv_bytes_per_token / min(tp, draft.kv_heads) * heads
+    return int(free_bytes * heads // (model.kv_bytes_per_token + beside_bytes))
 
 
 def _does_not_fit(
@@ -72,16 +108,17 @@ def _does_not_fit(
     gpu_memory_utilization: float,
     reserve_bytes: int,
     adapter_slots: AdapterSlots,
+    draft: DraftMemory,
 ) -> str:
-    apart = model.weight_bytes + adapter_slots.size_bytes
+    apart = adapter_slots.size_bytes
     enough = [
         more
         for more in range(tp + 1, model.heads + 1)
         if model.heads % more == 0
-        and _slots(model, gpu, more, gpu_memory_utilization, reserve_bytes, apart) >= 1
+        and _slots(model, gpu, more, gpu_memory_utilization, reserve_bytes, apart, draft) >= 1
     ]
     has = tp * gpu.memory_bytes / 1e9
-    needs = " and ".join(_needs(model, adapter_slots))
+    needs = " and ".join(_needs(model, adapter_slots, draft))
     less = "a lower replica.max_loras or replica.max_lora_rank, " if adapter_slots.slots else ""
     return (
         f"{model.name} needs {needs} on {tp} x {gpu.name}, which "
@@ -99,27 +136,30 @@ def _too_many(
     reserve_bytes: int,
     engines: int,
     adapter_slots: AdapterSlots,
+    draft: DraftMemory,
 ) -> str:
-    apart = model.weight_bytes + adapter_slots.size_bytes
+    apart = adapter_slots.size_bytes
     each = tp * gpu.memory_bytes * gpu_memory_utilization / engines
     fit = max(
         (
             fewer
             for fewer in range(1, engines)
-            if _slots(model, gpu, tp, gpu_memory_utilization / fewer, reserve_bytes, apart) >= 1
+            if _slots(model, gpu, tp, gpu_memory_utilization / fewer, reserve_bytes, apart, draft) >= 1
         ),
         default=0,
     )
-    needs = ", ".join(_needs(model, adapter_slots))
+    needs = ", ".join(_needs(model, adapter_slots, draft))
     return (
         f"{engines} copies of {model.name} (cluster.engines_per_gpu) do not fit {gpu.name}: each needs {needs} and "
         f"{reserve_bytes / 1e9:.1f} GB for activations, and has {each / 1e9:.1f} GB; at most {fit} fit"
     )
 
 
-def _needs(model: ModelShape, adapter_slots: AdapterSlots) -> list[str]:
+def _needs(model: ModelShape, adapter_slots: AdapterSlots, draft: DraftMemory) -> list[str]:
     """Return what a replica needs memory for before any KV, in words."""
     needs = [f"{model.weight_bytes / 1e9:.1f} GB of weights"]
+    if draft.weight_bytes:
+        needs.append(f"{draft.weight_bytes / 1e9:.1f} GB of the draft's")
     if adapter_slots.slots:
         size_gb = adapter_slots.size_bytes / 1e9
         needs.append(f"{size_gb:.1f} GB for {adapter_slots.slots} adapter slots of rank {adapter_slots.rank}")

@@ -94,6 +94,17 @@ class ModelShape:
         return self.experts if module in MLP else 1
 
     @property
+    def eagle_parameters(self) -> int:
+        """Return the weights of a head that drafts tokens: a dense layer, and a projection of 2 hidden to hidden.
+
+        It shares embeddings and output head with the model. The layer of a mixture of experts is as wide as the experts
+        of one token. Source: EAGLE (ICML'24) §4.1.
+        """
+        shapes = [self.module_shape(module) for module in ATTENTION]
+        mlp = 3 * self.hidden * self.intermediate * self.experts_per_token
+        return sum(rows * columns for rows, columns in shapes) + mlp + 2 * self.hidden * self.hidden
+
+    @property
     def parameters(self) -> int:
         """Return the number of weights: embeddings, projections, biases, norms, the experts' router, output head."""
         layer = 2 * self.hidden + (self.hidden * self.experts if self.experts > 1 else 0)

@@ -79,9 +79,35 @@ class IterationModel:
             + self._context_token_s(sequences) * context_tokens
         )
 
+    def contexts_s(self, sequences: int, context_tokens: float) -> float:
+        """Return the seconds in which a step reads contexts that sum to `context_tokens`."""
+        return self._context_token_s(sequences) * context_tokens
+
     def _context_token_s(self, sequences: int) -> float:
         """Return the seconds of a token of context."""
         return self.decode_context if self._context is None else _at(self._context, sequences)
+
+    def verify_s(self, sequences: int, each: int, context_tokens: float) -> float:
+        """Return the seconds of a step that processes `each` tokens of every sequence, as speculative decoding does.
+
+        All else takes as long as for so many sequences; contexts are read, and the host works, once a sequence.
+        """
+        tokens, contexts_s = each * sequences, self._context_token_s(sequences) * context_tokens
+        if self._step is not None:
+            host_s = self._host_sequence_s * (tokens - sequences)
+            return max(_at(self._step, tokens) - host_s, self._step.least_s) + contexts_s
+        step_s = (self.decode_sequence + self.decode_sequence_sq * tokens) * tokens
+        return self.decode_0 + step_s + contexts_s
+
+    def mixed_verify_s(
+        self, tokens: int, tokens_sq: int, sequences: int, each: int, context_tokens: float
+    ) -> float:
+        """Return the seconds of one pass that prefills, and does the same as `verify_s`."""
+        if self._pass is not None:
+            beside_s = self._host_sequence_s * sequences + self._context_token_s(sequences) * context_tokens
+            return self.prefill_s(tokens + each * sequences, tokens_sq) + beside_s
+        both_s = self.prefill_s(tokens, tokens_sq) + self.verify_s(sequences, each, context_tokens)
+        return both_s - min(self.prefill_0, self.decode_0)
 
     def mixed_s(self, tokens: int, tokens_sq: int, sequences: int, context_tokens: float) -> float:
         """Return the seconds of one pass that does both; weights are read once, so the smaller fixed cost is saved."""

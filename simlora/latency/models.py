@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from simlora.latency.cpu_lora import CpuLora
+from simlora.latency.draft import Draft
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.kernels import Kernel
 from simlora.latency.transfer import AdapterLoad, Merge
@@ -15,8 +16,8 @@ class LatencyModels:
     """The stateless latency models of base-model iterations, LoRA kernels and adapter loads.
 
     `merge` is set for a scheduler that merges, `cpu_lora` for a loader that assists, `host` if several engines share a
-    GPU. `flush_s` is the time in which an allocator returns its cached memory and allocates it again.
-    `skipped_request_s` is added to a step for each waiting request that the scheduler looks at and skips.
+    GPU, `draft` if one proposes tokens on it. `flush_s` is the time in which an allocator returns its cached memory and
+    allocates it again. `skipped_request_s` is added to a step for each waiting request that the scheduler looks at and skips.
     """
 
     iteration: IterationModel
@@ -25,5 +26,6 @@ class LatencyModels:
     merge: Merge | None = None
     host: HostTime | None = None
     cpu_lora: CpuLora | None = None
+    draft: Draft | None = None
     flush_s: float = 0.0
     skipped_request_s: float = 0.0

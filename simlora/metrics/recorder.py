@@ -75,6 +75,7 @@ class Recorder:
         self.last_s = 0.0
         self.boundaries = 0
         self.token_steps = 0
+        self.draft_tokens = self.accepted_tokens = self.verified = 0
         self.preemptions = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0

@@ -11,6 +11,9 @@ from simlora.metrics.recorder import Recorder
 COUNTS = (
     "boundaries",
     "token_steps",
+    "draft_tokens",
+    "accepted_tokens",
+    "verified",
     "preemptions",
     "prompt_tokens",
     "cached_tokens",

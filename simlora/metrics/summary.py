@@ -64,6 +64,7 @@ def summarise(
     scaling: Mapping[str, Any] | None = None,
     clients: Mapping[str, Any] | None = None,
     handover: Mapping[str, Any] | None = None,
+    speculation: Mapping[str, Any] | None = None,
     stages: Sequence[Requests] = (),
     cost: Mapping[str, Any] | None = None,
     run: Mapping[str, Any] | None = None,
@@ -77,11 +78,10 @@ def summarise(
     of the latency. `latency_over_output_tokens_s` is the sum of latencies over the sum of output tokens;
     `latency_per_output_token_s` has each request's ratio. Sections that do not apply are None: `migration` without
     a migration policy, `placement` if it does not plan anew, `failures` and `slowness` if none is configured, `scaling`
-    without an autoscaler; `clients` is there if they react to what becomes of their requests, and `handover` if prefill
-    and decode are apart: then `stages` are the requests as either pool sees them, and `load` is that of the pool which
-    is nearer to saturation. `run` describes what was
-    simulated (`system`, `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached
-    its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
+    without an autoscaler; `speculation` is there if a draft proposes tokens, `clients` if they react to what becomes of
+    their requests, and `handover` if prefill and decode are apart: then `stages` are the requests as either pool sees
+    them, and `load` is that of the pool which is nearer to saturation. `run` describes what was simulated (`system`,
+    `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
     `load`, `tbt_s` and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
@@ -104,7 +104,7 @@ def summarise(
         "tbt_s": _gap_distribution(token_gaps),
         "slo": _slo(requests, targets, span_s),
         "load": _load(all_requests, stages) | ({} if complete else {"label": UNKNOWN}),
-        "adapters": adapters,
+        "adapters": {**adapters, "running_rank": _running_rank(done)},
         "kv": kv,
         "migration": migration,
         "placement": placement,
@@ -113,6 +113,7 @@ def summarise(
         "scaling": scaling,
         **({} if clients is None else {"clients": clients}),
         **({} if handover is None else {"handover": handover}),
+        **({} if speculation is None else {"speculation": speculation}),
         "cost": cost,
         "replicas": replicas,
         "calibration": calibration,
@@ -129,6 +130,17 @@ def distribution(values: NDArray[np.float64]) -> dict[str, float | None]:
     values = known(values)
     found = np.percentile(values, PERCENTILES) if len(values) else [None] * len(PERCENTILES)
     return {"mean": mean(values)} | _by_percentile(found)
+
+
+def _running_rank(done: Requests) -> float | None:
+    """Return the mean rank of running requests over time, 0 for those of the base model; None if none ran.
+
+    Each finished request counts from its first token to its last.
+    """
+    ran_s = column(done, "latency_s") - column(done, "ttft_s")
+    all_s = float(ran_s.sum())
+    ran_s *= done["rank"].to_numpy()
+    return float(ran_s.sum()) / all_s if all_s > 0 else None
 
 
 def _load(requests: Requests, stages: Sequence[Requests]) -> dict[str, Any]:

@@ -123,6 +123,11 @@ class ReplicaView(Protocol):
         ...
 
     @property
+    def step_tokens(self) -> int:
+        """Tokens that the running batch has in an iteration: one a request, and those that a draft proposes."""
+        ...
+
+    @property
     def members(self) -> Collection[Request]:
         """The requests of the running batch, in the order in which they joined it."""
         ...

@@ -26,6 +26,7 @@ from simlora.report import (
     replicas,
     sections,
     slots,
+    speculation,
 )
 from simlora.report.format import headline
 from simlora.report.markup import Html, embedded_json, join, tag
@@ -46,6 +47,7 @@ def render(results: RunResults) -> str:
         fleet.tenants(results.summary),
         clients.clients(results),
         handover.handover(results),
+        speculation.speculation(results),
         sections.latency(results, specs),
         over_time.over_time(results, specs),
         replicas.replicas(results, specs, page),

@@ -64,6 +64,7 @@ def _facts(summary: dict[str, Any]) -> list[str]:
         ("Merged", _merged(adapters)),
         ("Moves", _moves(migration)),
         ("Handed over", _handover(summary.get("handover") or {})),
+        ("Speculation", _speculation(summary.get("speculation") or {})),
         ("Placement", _plans(summary.get("placement") or {})),
         ("Failures", _failures(summary.get("failures") or {})),
         ("Slow", _slowness(summary.get("slowness") or {})),
@@ -138,6 +139,14 @@ def _handover(handover: dict[str, Any]) -> str:
         return what
     wait_s, copy_s = handover["wait_s"]["mean"], handover["copy_s"]["mean"]
     return f"{what}, after {seconds(wait_s)} on average, copied in {seconds(copy_s)}"
+
+
+def _speculation(speculation: dict[str, Any]) -> str:
+    """Return what a draft's proposals were worth; nothing without one."""
+    if not speculation.get("steps"):
+        return ABSENT
+    accepted = percent(speculation["acceptance"])
+    return f"{speculation['tokens_per_step']:.2f} tokens a step, {accepted} of proposed tokens accepted"
 
 
 def _plans(placement: dict[str, Any]) -> str:

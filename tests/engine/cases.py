@@ -17,6 +17,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
 from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, Policies, ScalingConfig, Scenario
+from simlora.engine.speculation import Speculation
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -269,6 +270,11 @@ class Case:
     kv_store_tokens: int = 0
     kv_store_servers: int = 1
     kv_fetch: str = "by_cost"
+    speculative_tokens: int = 0
+    draft: str = "ngram"
+    acceptance: float = 0.7
+    adapter_acceptance: tuple[float, float] | None = None
+    most_running: int | None = None
     sessions: tuple[str | None, ...] | None = None
     block_hashes: tuple[tuple[int, ...], ...] | None = None
     hash_block_tokens: int = 4
@@ -386,6 +392,13 @@ class Case:
                 least_replicas=self.least_replicas,
                 boot_s=self.boot_s,
                 warm_up_adapters=self.warm_up_adapters,
+            ),
+            speculation=Speculation(
+                tokens=self.speculative_tokens,
+                draft=self.draft,
+                acceptance=self.acceptance,
+                adapter_acceptance=self.adapter_acceptance,
+                most_running=self.most_running,
             ),
             ttft_targets_s=None if self.ttft_targets_s is None else np.array(self.ttft_targets_s),
             policies=replace(own, **policies),
@@ -589,6 +602,23 @@ def tiered(draw: st.DrawFn, of: Callable[..., st.SearchStrategy[Case]], **chosen
         replicas=case.replicas + draw(st.integers(0, 2)),
         replicas_per_host=draw(st.integers(1, 2)),
         network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),
+    )
+
+
+@st.composite
+def speculative(draw: st.DrawFn, of: Callable[..., st.SearchStrategy[Case]], **chosen: object) -> Case:
+    """Such scenarios, where a draft proposes tokens, of which adapters accept more or fewer."""
+    case = draw(of(**chosen))
+    if case.reserve == "padded":
+        case = case.but(reserve="paged")
+    if SCHEDULERS[case.scheduler]().merges:
+        case = case.but(scheduler="chunked_prefill")
+    return case.but(
+        speculative_tokens=draw(st.sampled_from((1, 3, 7))),
+        draft=draw(st.sampled_from(("ngram", "eagle"))),
+        acceptance=draw(st.sampled_from((0.0, 0.7, 1.0))),
+        adapter_acceptance=draw(st.sampled_from((None, (0.2, 0.9)))),
+        most_running=draw(st.sampled_from((None, None, 1, 3))),
     )
 
 

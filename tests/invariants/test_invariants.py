@@ -25,6 +25,7 @@ from tests.engine.cases import (
     pressed,
     shared_gpus,
     shared_prefixes,
+    speculative,
     swapped,
     tiered,
 )
@@ -42,6 +43,8 @@ ANY = st.one_of(
     swapped(loaders=tuple(LOADERS)),
     tiered(shared_prefixes, loaders=tuple(LOADERS)),
     tiered(swapped, loaders=tuple(LOADERS)),
+    speculative(family, loaders=tuple(LOADERS)),
+    speculative(shared_prefixes, loaders=tuple(LOADERS)),
 )
 
 
@@ -66,8 +69,9 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     table = recorder.requests()
     finished = table[table.status == "finished"]
     asked = finished.output_tokens.sum()
-    # Every token is the first of a request or follows a gap, and comes from a decode step or a prefill.
-    assert recorder.token_gaps.count + len(finished) == asked
+    # Every token is the first of a request, follows a gap, or was accepted beside one that does; and it comes from a
+    # decode step or a prefill.
+    assert recorder.token_gaps.count + recorder.accepted_tokens + len(finished) == asked
     if case.scheduler not in (
         "chunked_prefill",
         "prefill_first",
@@ -128,7 +132,8 @@ def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
     done = table[table.status == "finished"]
     assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
-    assert simulation.recorder.token_gaps.count + len(done) == done.output_tokens.sum()
+    tokens = simulation.recorder.token_gaps.count + simulation.recorder.accepted_tokens
+    assert tokens + len(done) == done.output_tokens.sum()
 
 
 @given(ANY)
@@ -225,6 +230,7 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
         case = case.but(
             eviction="lru"
         )  # these go by the numbers of adapters: turns, and the order of adapters that no request has used
+    case = case.but(adapter_acceptance=None)  # drawn by their numbers
     order = list(range(len(case.ranks)))
     random.shuffle(order)  # adapter a becomes order[a]
     ranks = tuple(case.ranks[order.index(b)] for b in range(len(order)))
@@ -239,6 +245,9 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     """Requests that are rejected at the start move every number up by one round of the replicas."""
     rejected = Row(0.0, None, case.capacity + 1, 1, 1)
+    case = case.but(
+        acceptance=1.0, adapter_acceptance=None
+    )  # what is accepted is drawn by a request's number
     moved = case.behind((rejected,) * case.replicas).run().requests()
     moved = moved.iloc[case.replicas :].reset_index(drop=True)
     same(

@@ -218,7 +218,7 @@ class View:
         self.max_num_seqs, self.served_adapters = max_num_seqs, served_adapters
         self.waiting = Queue(waiting)
         self.now_s = now_s
-        self.running = len(self.members)
+        self.running = self.step_tokens = len(self.members)
         self.loading = loading
         self.steps_since_prefill = steps
         self.max_wait_tokens = max_wait_tokens

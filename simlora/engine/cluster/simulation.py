@@ -17,7 +17,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, check, preload
+from simlora.engine.assembly import Assembly, preload
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -42,6 +42,7 @@ from simlora.engine.replica.ending import finalize
 from simlora.engine.replica.host_link import HostLink
 from simlora.engine.replica.model_runner import ModelRunner
 from simlora.engine.replica.replica import Replica
+from simlora.engine.requirements import check
 from simlora.engine.scenario import Scenario
 from simlora.latency.models import LatencyModels
 from simlora.metrics.missed import Missed

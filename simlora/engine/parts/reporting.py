@@ -34,19 +34,27 @@ class TokenStream(Part):
 
     def __init__(self, replica: Replica, on_token: OnToken) -> None:
         self._batch, self._on_token = replica.table.batch, on_token
+        self._told: dict[int, int] = {}  # the last token of each request, by id: a step may give it several
 
     def steps(self, most: int) -> int:
         return min(most, 1)
 
     def after_prefill(self, request: Request, now_s: float) -> None:
+        self._told[request.id] = request.generated_tokens + 1
         self._on_token(request, request.generated_tokens + 1, now_s)
 
     def before_last_step(self, window: DecodeWindow, steps: int, now_s: float) -> None:
-        batch = self._batch
+        batch, told = self._batch, self._told
         for ahead in range(1 - steps, 1):  # several only if the clock has stopped
             token_s = window.end_s(window.stop + ahead)
             for request in batch:
-                self._on_token(request, batch.generated(request) + ahead + 1, token_s)
+                last = batch.generated(request) + ahead + 1
+                for token in range(told.get(request.id, last - 1) + 1, last + 1):
+                    self._on_token(request, token, token_s)
+                told[request.id] = last
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        self._told.pop(request.id, None)
 
 
 class Tracing(Part):

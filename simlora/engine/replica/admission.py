@@ -9,7 +9,7 @@ from simlora.core.request import Request
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
 from simlora.memory.adapter_region import adapter_region
-from simlora.memory.reservation import UNLIMITED, Full, PaddedKv, Paged, Peak, Reservation
+from simlora.memory.reservation import UNLIMITED, Full, Lookahead, PaddedKv, Paged, Peak, Reservation
 from simlora.policies.views import Refusal
 
 RegionCheck = Callable[[Request, bool], bool]
@@ -145,7 +145,12 @@ class Admission:
 
 
 def reservation(config: ReplicaConfig) -> Reservation:
-    """Return the memory rule that `replica.reserve` names."""
+    """Return the memory rule that `replica.reserve` names, with slots for what a draft proposes."""
+    rule = _rule(config)
+    return Lookahead(rule, config.speculative_tokens) if config.speculative_tokens else rule
+
+
+def _rule(config: ReplicaConfig) -> Reservation:
     if config.reserve == "full":
         return Full(config.kv_token_budget)
     if config.reserve == "peak":
@@ -177,7 +182,7 @@ def unservable(request: Request, adapter: Adapter | None, config: ReplicaConfig)
         if not _fits_apart(request, adapter, config):
             return f"its adapter does not fit replica.adapter_region_tokens {config.adapter_region_tokens}"
         adapter_tokens = 0 if config.divided else adapter_tokens
-    if held + config.block_size + adapter_tokens < config.kv_token_budget:
+    if held + config.speculative_tokens + config.block_size + adapter_tokens < config.kv_token_budget:
         return ""
     alone = reservation(config)
     alone.begin(0)

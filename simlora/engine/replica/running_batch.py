@@ -107,6 +107,18 @@ class RunningBatch:
         del self._finish[place]
         self._leave(request)
 
+    def to_come(self, request: Request) -> int:
+        """Return the tokens that one member has yet to generate; policies do not see it."""
+        return self._outputs[request.id] - self.generated(request)
+
+    def advance(self, request: Request, tokens: int) -> None:
+        """Count so many tokens of a member that come beside those of its steps."""
+        finish = self._finish_of(request)
+        del self._finish[bisect_left(self._finish, finish)]
+        insort(self._finish, finish - (tokens << ID_BITS))
+        request.context_offset += tokens
+        self.offsets += tokens
+
     def shorten(self, request: Request, output_tokens: int) -> None:
         """Let a member finish at that many tokens, fewer than its true output; the caller changes the `outputs`."""
         finish = self._finish_of(request)

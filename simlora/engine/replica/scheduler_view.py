@@ -32,6 +32,7 @@ class SchedulerView:
 
     __slots__ = (
         "_clock",
+        "_each",
         "_runner",
         "_scheduler",
         "_table",
@@ -66,6 +67,7 @@ class SchedulerView:
         self.paused: Collection[Request] = table.held[RequestStatus.PAUSED].values()
         self.max_wait_tokens, self.max_num_seqs = config.max_wait_tokens, config.max_num_seqs
         self.served_adapters = served_adapters
+        self._each = 1 + config.speculative_tokens
         self.iterations = self.steps_since_prefill = 0
         self.preempted = False
 
@@ -95,6 +97,11 @@ class SchedulerView:
     def running(self) -> int:
         """The number of requests in the running batch."""
         return len(self.members)
+
+    @property
+    def step_tokens(self) -> int:
+        """The tokens that the running batch has in an iteration."""
+        return self._each * len(self.members)
 
     @property
     def prefilling(self) -> Sequence[Request]:

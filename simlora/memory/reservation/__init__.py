@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from simlora.memory.reservation.base import UNLIMITED, Reservation
 from simlora.memory.reservation.full import Full
+from simlora.memory.reservation.lookahead import Lookahead
 from simlora.memory.reservation.padded import PaddedKv
 from simlora.memory.reservation.paged import Paged
 from simlora.memory.reservation.pausable import Pausable
 from simlora.memory.reservation.peak import Peak
 
-__all__ = ["UNLIMITED", "Full", "PaddedKv", "Paged", "Pausable", "Peak", "Reservation"]
+__all__ = ["UNLIMITED", "Full", "Lookahead", "PaddedKv", "Paged", "Pausable", "Peak", "Reservation"]

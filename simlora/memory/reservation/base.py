@@ -45,6 +45,12 @@ class Reservation:
         """Charge an admitted request; rules keep what they need of it in its `held_offset` and `held_until`."""
         raise not_defined(self, "add")
 
+    def advance(self, request: Request, tokens: int, step: int) -> None:
+        """A running request has so many tokens more at this step than its steps account for.
+
+        A rule that charges by the declared output counts them already.
+        """
+
     @abstractmethod
     def remove(self, request: Request, step: int) -> None:
         """Release the slots of a request."""

@@ -62,6 +62,11 @@ class Paged(Reservation):
         self._rounded -= self._blocks(offset) * self.block_size
         self._changed(step, -self._blocks(offset + step))
 
+    def advance(self, request: Request, tokens: int, step: int) -> None:
+        context = request.held_offset + step
+        self.remove(request, step)
+        self.add(request, context + tokens, 0, step)
+
     def held_tokens(self, request: Request, step: int) -> int:
         return self._blocks(request.held_offset + step) * self.block_size
 

@@ -40,6 +40,9 @@ class Pausable(Reservation):
     def add(self, request: Request, context: int, to_come: int, step: int) -> None:
         self.rule.add(request, context, to_come, step)
 
+    def advance(self, request: Request, tokens: int, step: int) -> None:
+        self.rule.advance(request, tokens, step)
+
     def remove(self, request: Request, step: int) -> None:
         if request.id in self._paused:
             self.paused_tokens -= self._paused.pop(request.id)

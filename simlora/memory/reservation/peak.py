@@ -115,14 +115,26 @@ class Peak(Reservation):
         self._bound += context + to_come
 
     def remove(self, request: Request, step: int) -> None:
-        entries, last, offset = self._entries, request.held_until, request.held_offset
+        self._take(request.held_until, request.held_offset)
+        self._offsets -= request.held_offset
+        if not self._entries:
+            self._bound = 0
+
+    def _take(self, last: i64, offset: i64) -> None:
+        """Take out the entry of a request."""
+        entries = self._entries
         place: i64 = 0
         while entries[place].last != last or entries[place].offset != offset:
             place += 1
         del entries[place]
-        self._offsets -= offset
-        if not entries:
-            self._bound = 0
+
+    def advance(self, request: Request, tokens: int, step: int) -> None:
+        last, offset = request.held_until, request.held_offset
+        self._take(last, offset)
+        # Its last step comes earlier; the most that it ever holds stays the same, and so does the bound.
+        request.held_until, request.held_offset = last - tokens, offset + tokens
+        _insert(self._entries, Entry(last - tokens, offset + tokens))
+        self._offsets += tokens
 
     def held_tokens(self, request: Request, step: int) -> int:
         return request.held_offset + step

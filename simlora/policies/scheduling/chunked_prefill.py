@@ -88,7 +88,7 @@ class ChunkedPrefill(Scheduler):
 
     def _budget(self, view: ReplicaView) -> Budget:
         """Return the budget of one iteration's prefills."""
-        return TokenBudget(self.max_batched_tokens - view.running)
+        return TokenBudget(self.max_batched_tokens - view.step_tokens)
 
     def _ignores(self, request: Request) -> bool:
         """Whether a waiting request is not to start."""

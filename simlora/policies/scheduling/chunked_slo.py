@@ -56,7 +56,7 @@ class ChunkedSlo(ChunkedPrefill):
     def _budget(self, view: ReplicaView) -> Budget:
         if self.pass_s is None:
             return super()._budget(view)
-        return TimeBudget(view, self.max_batched_tokens - view.running, self.pass_s)
+        return TimeBudget(view, self.max_batched_tokens - view.step_tokens, self.pass_s)
 
     def _ignores(self, request: Request) -> bool:
         return request.id in self._late
