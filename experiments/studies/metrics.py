@@ -44,7 +44,6 @@ METRICS = {
     "adapters.merged_share": Metric("time with an adapter merged (%)", drawn=100.0),
     "adapters.loads": Metric("adapters loaded"),
     "adapters.running_rank": Metric("mean rank of running requests"),
-    "speculation.tokens_per_step": Metric("tokens a step"),
     "adapters.hit_rate": Metric("adapters found in HBM (%)", drawn=100.0),
     "kv.hit_rate": Metric("prompt tokens found (%)", drawn=100.0),
     "kv.hbm_hit_rate": Metric("prompt tokens found in HBM (%)", drawn=100.0),

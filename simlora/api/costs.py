@@ -6,6 +6,7 @@ from typing import Any
 
 from simlora.core.total import total
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.lora_server import LoraServer
 from simlora.engine.scenario import Kind
 from simlora.metrics.slo import is_finished
 from simlora.metrics.stored import Requests
@@ -25,6 +26,8 @@ def cost_facts(simulation: Simulation, requests: Requests) -> dict[str, Any]:
     for kind in simulation.scenario.kinds:
         kinds.append(_kind(simulation, kind, range(first, first + kind.replicas)))
         first += kind.replicas
+    if simulation.scenario.cluster.lora_server_gpus:
+        kinds.append(_lora_server(simulation))
     done = requests[is_finished(requests)]
     output = int(done["output_tokens"].sum())
     tokens = output + int(done["prompt_tokens"].sum())
@@ -57,6 +60,27 @@ def _kind(simulation: Simulation, kind: Kind, ids: range) -> dict[str, Any]:
         energy_j = gpus * (gpu.busy_w * busy_s + gpu.idle_w * max(on_s - busy_s, 0.0))
     name = "" if gpu is None else gpu.name
     return {"gpu": name, "gpus": gpus * len(ids), "gpu_hours": hours, "usd": usd, "energy_j": energy_j}
+
+
+def _lora_server(simulation: Simulation) -> dict[str, Any]:
+    """Return what the GPUs cost that compute LoRA for all replicas; they are on as long as the replicas."""
+    server, gpu = lora_server(simulation), simulation.scenario.gpu
+    on_s = float(simulation.autoscaling.on_s.max())
+    hours, usd, energy_j = server.gpus * on_s / HOUR_S, None, None
+    if gpu is not None and gpu.usd_per_hour is not None:
+        usd = hours * gpu.usd_per_hour
+    if gpu is not None and gpu.idle_w is not None and gpu.busy_w is not None:
+        idle_s = max(server.gpus * on_s - server.busy_s, 0.0)
+        energy_j = gpu.busy_w * server.busy_s + gpu.idle_w * idle_s
+    name = "" if gpu is None else f"{gpu.name}, LoRA server"
+    return {"gpu": name, "gpus": server.gpus, "gpu_hours": hours, "usd": usd, "energy_j": energy_j}
+
+
+def lora_server(simulation: Simulation) -> LoraServer:
+    """Return the LoRA server of a simulation that has one."""
+    server = simulation.gpus[0]
+    assert isinstance(server, LoraServer), "there is no LoRA server"
+    return server
 
 
 def _sum(values: list[float | None]) -> float | None:

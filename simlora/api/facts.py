@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from simlora import __version__
+from simlora.api.costs import lora_server
 from simlora.core.total import total
 from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, UNFINISHED, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
@@ -33,7 +34,7 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     memory has held at most, and where hosts do not hold all, `host_adapters_at_end` how many at the end; it has sent
     for `host_remote_loads` and `host_storage_loads`. `region` is the adapters' own memory, of all replicas together,
     where they have one. Its fragmentation is the share of free slots that are not in the longest free run, after each
-    change.
+    change. The GPUs of a LoRA server, if there is one, compute for `server_busy_share` of the time.
     """
     recorder = simulation.recorder
     facts = {
@@ -53,6 +54,10 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
         else None,
     }
     facts |= _host_facts(simulation)
+    if simulation.scenario.cluster.lora_server_gpus:
+        server = lora_server(simulation)
+        facts["server_gpus"] = server.gpus
+        facts["server_busy_share"] = server.busy_s / (server.gpus * makespan_s) if makespan_s > 0 else None
     regions = [each.region for each in simulation.outcomes() if each.region is not None]
     changes = sum(region.changes for region in regions)
     if regions:

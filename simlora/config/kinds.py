@@ -27,6 +27,7 @@ SHORT = ("tp", "kv_token_budget")
 KEYS = ("replicas", "gpu", "replica", "calibration", *SHORT)
 SHARED = (
     "target_modules",
+    "adapter_bits",
     "full_copies",
     "adapter_memory",
     "reserve",
@@ -35,7 +36,7 @@ SHARED = (
 )
 """Keys of the section `replica` that hold for all replicas.
 
-The first two say what an adapter is. How memory is divided and charged, and whether KV is cached, decide what is
+The first three say what an adapter is. How memory is divided and charged, and whether KV is cached, decide what is
 recorded of it, in the same columns for every replica. All replicas have one front end.
 """
 EXAMPLE = "such as [{gpu: a100_80g, replicas: 2}]"

@@ -202,7 +202,7 @@ def _adapter_slots(values: dict[str, Any], model: ModelShape, modules: tuple[str
         return NO_SLOTS
     count = whole("replica.max_loras", values.get("max_loras"), "adapters (slots)", least=1)
     rank = whole("replica.max_lora_rank", values.get("max_lora_rank"), least=1, most=RANK_MAX)
-    return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules))
+    return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules, values.get("adapter_bits")))
 
 
 def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring, StoreAccess
 from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvTransfers
+from simlora.engine.parts.lora_server import LoraServer, LoraServing, RemoteRunner
 from simlora.engine.parts.merging import Merging, MergingRunner
 from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.reporting import QueueReports, Report, Tracing
@@ -42,7 +43,7 @@ from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica.scheduler_view import SchedulerView, Trials
-from simlora.engine.scenario import Scenario
+from simlora.engine.scenario import ClusterConfig, Scenario
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
@@ -210,6 +211,8 @@ class Assembly:
             model: ModelRunner = SpeculativeRunner(
                 latency, latency.draft, speculation.tokens, speculation.most_running
             )
+        elif isinstance(self.gpu, LoraServer) and latency.remote is not None:
+            model = RemoteRunner(self.id, latency, latency.remote, self.gpu)
         elif merge is not None:
             model = MergingRunner(latency, merge, self.config.tp)
         else:
@@ -256,7 +259,9 @@ class Assembly:
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):
             yield Slowdown(replica, replica.runner)
-        if self.gpu is not None:
+        if isinstance(model, RemoteRunner) and isinstance(self.gpu, LoraServer):
+            yield LoraServing(replica, self.gpu, model)
+        elif self.gpu is not None:
             yield GpuSharing(replica, self.gpu)
         if self.scheduler.chunks:
             yield ChunkedPrefill(replica)
@@ -301,6 +306,15 @@ class Assembly:
         if isinstance(kv, SwappedKV) and isinstance(self.eviction, Swapper):
             kv.tree.fetched = loader.fetched
             yield UnifiedSwapper(replica, self.eviction, kv, self.adapters, self.policy.on_arrival)
+
+
+def shared_gpus(cluster: ClusterConfig) -> list[SharedGpu]:
+    """Return what each replica shares with others: a GPU, or a LoRA server with all; [] where none shares any."""
+    if cluster.lora_server_gpus:
+        return [LoraServer(cluster.lora_server_gpus)] * cluster.replicas
+    engines = cluster.engines_per_gpu
+    gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)] if engines > 1 else []
+    return [gpus[id // engines] for id in range(cluster.replicas)] if gpus else []
 
 
 def preload(replica: Replica, adapter: Adapter) -> None:

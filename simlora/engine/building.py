@@ -16,12 +16,14 @@ from simlora.core.trace import AdapterSpec
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Kind, Scenario
 from simlora.engine.speculation import EAGLE
+from simlora.latency.adapted import adapted
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
 from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.models import LatencyModels
+from simlora.latency.remote_lora import RemoteLora
 from simlora.latency.transfer import AdapterLoad, Merge
 
 CHUNK = 1 << 11
@@ -31,7 +33,8 @@ CHUNK = 1 << 11
 def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     """Return how long things take on replicas of a kind."""
     config, own = kind.replica, kind.calibration
-    calibration = folded(own, scenario.model, config.target_modules, config.lora_communication)
+    model, modules = scenario.model, config.target_modules
+    calibration = folded(adapted(own, model, modules), model, modules, config.lora_communication)
     return LatencyModels(
         iteration=IterationModel(calibration),
         kernel=(kind.kernel or scenario.policies.kernel)(calibration),
@@ -41,6 +44,9 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         draft=_draft(scenario, calibration),
+        remote=RemoteLora(scenario.model, config.target_modules, config.tp, scenario.cluster.network)
+        if scenario.cluster.lora_server_gpus
+        else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
     )
 
@@ -60,12 +66,17 @@ def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[A
     config, model = config or scenario.replica, scenario.model
     specs = scenario.trace.adapters
     first = {spec.rank: spec for spec in reversed(specs)}
-    alike = {rank: model.adapter(0, spec.name, rank, config.target_modules) for rank, spec in first.items()}
+    alike = {
+        rank: model.adapter(0, spec.name, rank, config.target_modules, config.adapter_bits)
+        for rank, spec in first.items()
+    }
     found = tuple(replace(alike[spec.rank], id=id, name=spec.name) for id, spec in enumerate(specs))
     if config.full_copies:
         slots = -(-model.weight_bytes // model.kv_bytes_per_token)
         return tuple(replace(each, size_bytes=model.weight_bytes, kv_tokens=slots) for each in found)
     tokens: int | None
+    if scenario.cluster.lora_server_gpus:
+        return tuple(replace(each, kv_tokens=0) for each in found)
     if isinstance(config.adapter_tokens, str):  # the highest rank's
         tokens = max((each.kv_tokens for each in found), default=0)
     else:
@@ -83,7 +94,11 @@ def further_adapter(
 
     Raises InputError for a rank that changes how the known ones are laid out.
     """
-    made = scenario.model.adapter(len(known), spec.name, spec.rank, config.target_modules)
+    made = scenario.model.adapter(
+        len(known), spec.name, spec.rank, config.target_modules, config.adapter_bits
+    )
+    if scenario.cluster.lora_server_gpus:
+        return replace(made, kv_tokens=0)
     if config.full_copies or config.adapter_memory == "slots":
         if not known:
             raise InputError(f"adapter {spec.name} is the first one, must join others, whose layout it takes")

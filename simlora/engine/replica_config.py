@@ -19,6 +19,7 @@ OWN_REGIONS = ("contiguous", "padded")
 HIGHEST = "highest"
 DIVIDED = ("partition", "slots")
 """Memory that is divided once and for all between KV and adapters."""
+ADAPTER_BITS = (16, 8, 4)
 PREEMPTIONS = ("recompute", "swap")
 ANY_RANK: Final = 1 << 30
 """More than any adapter's rank: without slots there is no limit."""
@@ -33,7 +34,7 @@ class ReplicaConfig:
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_size`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
     `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
-    `target_modules`: what LoRA adapts.
+    `target_modules`: what LoRA adapts; `adapter_bits`: of a weight of an adapter; None: as the model's.
     `max_loras`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
     padded, a partition, or in `max_loras` slots that each hold an adapter of up to `max_lora_rank`.
@@ -58,6 +59,7 @@ class ReplicaConfig:
     prefix_caching: bool = False
     host_kv_tokens: int = 0
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
+    adapter_bits: int | None = None
     tp: int = 1
     lora_communication: bool = True
     adapter_tokenizers: bool = False
@@ -133,6 +135,8 @@ class ReplicaConfig:
         ):
             if getattr(self, name) is not None:
                 whole(f"replica.{name}", getattr(self, name), unit, least=1, most=most)
+        if self.adapter_bits is not None and self.adapter_bits not in ADAPTER_BITS:
+            raise InputError(f"replica.adapter_bits is {self.adapter_bits}, must be 16, 8, 4 or null")
         if isinstance(self.adapter_tokens, str):
             choice("replica.adapter_tokens", self.adapter_tokens, (HIGHEST,))
         elif self.adapter_tokens is not None:

@@ -13,6 +13,8 @@ from simlora.engine.parts.gpu_sharing import GpuSharing
 from simlora.engine.parts.kv_offload import PrefixCaching
 from simlora.engine.parts.kv_store import KvStoring
 from simlora.engine.parts.kv_transfer import KvSending
+from simlora.engine.parts.lora_server import LoraServing
+from simlora.engine.parts.merging import Merging
 from simlora.engine.parts.pausing import Pausing
 from simlora.engine.parts.slot_reloads import SlotReloads
 from simlora.engine.parts.speculation import Speculating
@@ -31,6 +33,8 @@ WITH_REQUIREMENTS: tuple[type[Part], ...] = (
     DiskTier,
     KvSending,
     KvStoring,
+    LoraServing,
+    Merging,
     Speculating,
 )
 

@@ -140,7 +140,9 @@ class ClusterConfig:
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
-    goes from one to the other over the `network`. `kv_tiers`: where KV is kept below the hosts' memory.
+    goes from one to the other over the `network`. `lora_server_gpus` hold all adapters and compute LoRA for all
+    replicas, which they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the
+    hosts' memory.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
 
@@ -160,12 +162,14 @@ class ClusterConfig:
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
     prefill_replicas: int = 0
+    lora_server_gpus: int = 0
     kv_tiers: KvTiersConfig = KvTiersConfig()
     faults_on_request: bool = False
 
     def __post_init__(self) -> None:
         whole("cluster.replicas", self.replicas, "replicas", least=1)
         whole("cluster.prefill_replicas", self.prefill_replicas, "replicas", least=0, most=self.replicas - 1)
+        whole("cluster.lora_server_gpus", self.lora_server_gpus, "GPUs", least=0)
         whole("cluster.engines_per_gpu", self.engines_per_gpu, "replicas", least=1)
         whole("host.replicas", self.replicas_per_host, "replicas", least=1)
         whole("host.cores", self.host_cores, "CPU cores", least=0)

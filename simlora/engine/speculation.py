@@ -53,7 +53,9 @@ class Speculation:
             number("speculation.adapter_acceptance", one, least=0, most=1)
         if isinstance(given, Mapping):
             if not given:
-                raise InputError("speculation.adapter_acceptance is {}, must have a probability for each rank")
+                raise InputError(
+                    "speculation.adapter_acceptance is {}, must have a probability for each rank"
+                )
         elif given[1] < given[0]:
             raise InputError(
                 f"speculation.adapter_acceptance is [{given[0]:g}, {given[1]:g}], must have the lower one first"

@@ -8,6 +8,7 @@ from simlora.latency.cpu_lora import CpuLora
 from simlora.latency.draft import Draft
 from simlora.latency.iteration import HostTime, IterationModel
 from simlora.latency.kernels import Kernel
+from simlora.latency.remote_lora import RemoteLora
 from simlora.latency.transfer import AdapterLoad, Merge
 
 
@@ -16,8 +17,9 @@ class LatencyModels:
     """The stateless latency models of base-model iterations, LoRA kernels and adapter loads.
 
     `merge` is set for a scheduler that merges, `cpu_lora` for a loader that assists, `host` if several engines share a
-    GPU, `draft` if one proposes tokens on it. `flush_s` is the time in which an allocator returns its cached memory and
-    allocates it again. `skipped_request_s` is added to a step for each waiting request that the scheduler looks at and skips.
+    GPU, `draft` if one proposes tokens on it, `remote` if other GPUs compute LoRA. `flush_s` is the time in which an
+    allocator returns its cached memory and allocates it again. `skipped_request_s` is added to a step for each waiting
+    request that the scheduler looks at and skips.
     """
 
     iteration: IterationModel
@@ -27,5 +29,6 @@ class LatencyModels:
     host: HostTime | None = None
     cpu_lora: CpuLora | None = None
     draft: Draft | None = None
+    remote: RemoteLora | None = None
     flush_s: float = 0.0
     skipped_request_s: float = 0.0

@@ -81,8 +81,9 @@ def summarise(
     without an autoscaler; `speculation` is there if a draft proposes tokens, `clients` if they react to what becomes of
     their requests, and `handover` if prefill and decode are apart: then `stages` are the requests as either pool sees
     them, and `load` is that of the pool which is nearer to saturation. `run` describes what was simulated (`system`,
-    `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached its end. With a `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it;
-    `load`, `tbt_s` and figures by replica cover the whole run.
+    `model`, `gpu`, `tp`, `replicas`), `command` repeats it, and `complete` says whether it reached its end. With a
+    `window`, counts, times, rates and the SLO cover the requests that arrive in it, per second of it; `load`, `tbt_s`
+    and figures by replica cover the whole run.
     """
     all_requests, span_s = requests, makespan_s
     if window is not None:

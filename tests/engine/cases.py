@@ -281,6 +281,8 @@ class Case:
     until_s: float | None = None
     replicas: int = 1
     prefill_replicas: int = 0
+    lora_server_gpus: int = 0
+    adapter_bits: int | None = None
     decode_router: str = "most_idle"
     engines_per_gpu: int = 1
     max_outstanding: int | None = None
@@ -363,6 +365,7 @@ class Case:
             cluster=ClusterConfig(
                 replicas=self.replicas,
                 prefill_replicas=self.prefill_replicas,
+                lora_server_gpus=self.lora_server_gpus,
                 engines_per_gpu=self.engines_per_gpu,
                 max_outstanding=self.max_outstanding,
                 replicas_per_host=self.replicas_per_host,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from simlora.core.adapter import RANK_MAX, Adapter
 from simlora.core.errors import InputError
-from simlora.hardware.model import ModelShape
+from simlora.hardware.model import ATTENTION, ModelShape
 
 LLAMA_7B = ModelShape("llama_7b", 32, 4096, 32, 32, 128, 11008, 32000)
 LLAMA_3_1_8B = ModelShape("llama_3_1_8b", 32, 4096, 32, 8, 128, 14336, 128256)
@@ -104,3 +104,12 @@ def test_an_adapter_that_was_merged_into_a_model_of_its_own_takes_no_room():
 def test_a_shape_out_of_range_is_refused(key, value, message):
     with pytest.raises(InputError, match=message):
         replace(LLAMA_7B, **{key: value})
+
+
+@pytest.mark.parametrize(("bits", "size"), [(None, 4096), (16, 4096), (8, 2048 + 64), (4, 1024 + 64)])
+def test_a_quantised_adapter_has_a_scale_of_two_bytes_for_64_weights(bits: int | None, size: int) -> None:
+    """8 ranks of 256 weights: 2048 of them, in 32 groups."""
+    shape = replace(LLAMA_7B, layers=1, hidden=32, heads=1, kv_heads=1, head_dim=32)
+    assert shape.adapter_bytes(8, ATTENTION, bits) == size
+    assert shape.adapter_kv_tokens(8, ATTENTION, bits) == -(-size // shape.kv_bytes_per_token)
+    assert shape.adapter(0, "a", 8, ATTENTION, bits).size_bytes == size

@@ -19,6 +19,7 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         policies.assists,  # hosts have CPU cores for all of their replicas
         policies.merges,  # the time with merged adapters is summed over replicas in order of time
         cluster.engines_per_gpu > 1,
+        cluster.lora_server_gpus,
         cluster.prefill_replicas,
         cluster.kv_tiers.used,
         cluster.status_every_s,

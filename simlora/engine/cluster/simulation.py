@@ -17,7 +17,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
-from simlora.engine.assembly import Assembly, preload
+from simlora.engine.assembly import Assembly, preload, shared_gpus
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
@@ -36,7 +36,6 @@ from simlora.engine.cluster.placement import PlacementPlanner
 from simlora.engine.cluster.turns import Turns
 from simlora.engine.cluster.workers import Workers, can_fork
 from simlora.engine.parts.cpu_assist import HostCores
-from simlora.engine.parts.gpu_sharing import SharedGpu
 from simlora.engine.replica.admission import reservation
 from simlora.engine.replica.ending import finalize
 from simlora.engine.replica.host_link import HostLink
@@ -138,9 +137,8 @@ class Simulation:
     ) -> None:
         """Have the fleet make its replicas, with the CPU cores and GPUs that several of them share."""
         scenario, cluster, store, loads = self.scenario, self.scenario.cluster, self.store, self.loads
-        assists, engines = scenario.policies.assists, cluster.engines_per_gpu
+        assists, self.gpus = scenario.policies.assists, shared_gpus(cluster)
         cores = [HostCores(cluster.host_cores) for _ in range(cluster.hosts)] if assists else []
-        gpus = [SharedGpu() for _ in range(0, cluster.replicas, engines)] if engines > 1 else []
 
         def replica(id: int) -> Replica:
             made = Assembly(
@@ -155,7 +153,7 @@ class Simulation:
                 on_move=self.migrator.arrive,
                 on_queue=None if loads is None else (loads.waiting.add, loads.waiting.take),
                 cores=cores[cluster.host_of(id)] if assists else None,
-                gpu=gpus[id // engines] if gpus else None,
+                gpu=self.gpus[id] if self.gpus else None,
                 transfers=None if self.apart is None else self.apart.transfers,
                 stores=self.kv_tiers.of(id),
                 make_link=HostLink if store is None else partial(FetchingLink, store, id),

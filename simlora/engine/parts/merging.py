@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -11,6 +11,7 @@ from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch, prefill_work
+from simlora.engine.scenario import Scenario
 from simlora.latency.kernels import NO_LORA, LoraWork
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import Merge
@@ -69,6 +70,12 @@ def _merged_decode(batch: RunningBatch, adapters: int) -> LoraWork:
 
 class Merging(Part):
     """Switches the merged adapter as the scheduler says, before an iteration begins."""
+
+    @staticmethod
+    def requires(scenario: Scenario) -> Iterator[str]:
+        bits = scenario.replica.adapter_bits
+        if scenario.policies.merges and bits is not None and bits < 16:
+            yield f"replica.adapter_bits is {bits}, must be 16 or null with a scheduler that merges adapters"
 
     def __init__(self, replica: Replica, runner: MergingRunner) -> None:
         self._replica, self._runner = replica, runner

@@ -1,0 +1,133 @@
+"""A LoRA server: adapters apart from the GPUs of the base model."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.torture.watch import watched
+from simlora.core.errors import InputError
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.parts.lora_server import LoraServer
+from simlora.hardware.gpu import Gpu
+from simlora.hardware.link import Link
+from simlora.latency.remote_lora import RemoteLora
+from tests.engine.cases import COEFFICIENTS, SCHEDULERS, TINY, Case, Row, family
+from tests.engine.test_fast_forward import assert_same
+
+ALONE = Case(
+    rows=(Row(0.0, 1, 10, 21, 21),), loader="cached", lora_server_gpus=1, network_bytes_per_s=2.0**40
+)
+
+
+def server_of(simulation: Simulation) -> LoraServer:
+    server = simulation.gpus[0]
+    assert isinstance(server, LoraServer)
+    return server
+
+
+def served(**changes: object) -> st.SearchStrategy[Case]:
+    """Replicas that share a server of one or two GPUs."""
+    kinds = family(loaders=("cached",), max_loras=(None,))
+    plain = kinds.map(
+        lambda case: case.but(scheduler="fcfs") if SCHEDULERS[case.scheduler]().merges else case
+    )
+    return st.builds(
+        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, **changes),
+        plain,
+        st.integers(1, 2),
+        st.sampled_from((256.0, 65536.0)),
+    )
+
+
+def test_adapters_take_no_memory_and_are_never_loaded() -> None:
+    simulation = ALONE.but(rows=tuple(Row(0.0, a % 3, 8, 4, 4) for a in range(9))).simulation()
+    assert simulation.recorder.adapter_loads == 0
+    assert all(replica.kv.adapters.adapter_tokens == 0 for replica in simulation.fleet.replicas)
+
+
+def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model() -> None:
+    """A prefill of 10 tokens, and then 20 steps of one sequence, each charged what does not hide."""
+    simulation = ALONE.simulation()
+    remote = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 2**-9, 2.0**40))
+    c = COEFFICIENTS
+    base_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
+    base_s += 11 * c["decode.per_context_token_s"]
+    lora_s = c["kernels.mbgmv.decode.intercept_s"] + 2 * (
+        c["kernels.mbgmv.decode.per_rank_sum_s"] + c["kernels.mbgmv.decode.per_sequence_max_rank_s"]
+    )
+    exposed_s = max(remote.exchange_s(1) + lora_s - remote.hidden_share * base_s, 0.0)
+    assert exposed_s > 0
+    row = simulation.recorder.requests().loc[0]
+    growth_s = c["decode.per_context_token_s"] * 20 * 19 / 2
+    assert row.finish_s - row.first_token_s == pytest.approx(20 * (base_s + exposed_s) + growth_s)
+    prefill_s = c["kernels.mbgmv.prefill.intercept_s"] + c["kernels.mbgmv.prefill.per_token_rank_s"] * 20
+    assert server_of(simulation).busy_s == pytest.approx(20 * lora_s + prefill_s)
+
+
+def test_replicas_share_its_time() -> None:
+    """With LoRA work that is longer than all else, eight replicas wait for each other, and more GPUs help."""
+    slow = {**COEFFICIENTS, "kernels.mbgmv.decode.intercept_s": 1.0}
+    rows = tuple(Row(0.0, 1, 10, 21, 21) for _ in range(8))
+    crowd = ALONE.but(rows=rows, replicas=8, coefficients=slow)
+    last_s = [crowd.but(lora_server_gpus=gpus).run().last_s for gpus in (1, 2, 8)]
+    assert last_s[0] == pytest.approx(20 * 8 * 1.0, rel=0.1)
+    assert last_s[1] == pytest.approx(last_s[0] / 2, rel=0.1)
+    assert last_s[2] < last_s[1] / 3
+
+
+@given(served())
+def test_fast_forward_equals_the_plain_loop_and_memory_fits(case: Case) -> None:
+    fast, plain = watched(case.scenario()), case.simulation(fast_forward=False)
+    assert_same(fast, plain)
+    assert server_of(fast).busy_s == pytest.approx(server_of(plain).busy_s, abs=1e-9)
+
+
+@given(served())
+def test_a_server_is_never_busier_than_its_gpus(case: Case) -> None:
+    simulation = case.simulation()
+    server = server_of(simulation)
+    assert server.busy_s <= server.gpus * simulation.clock.now * (1 + 1e-9)
+
+
+def test_quantised_adapters_are_not_merged() -> None:
+    with pytest.raises(InputError, match="replica.adapter_bits is 4, must be 16 or null with a scheduler"):
+        Case(rows=ALONE.rows, scheduler="credit", adapter_bits=4).simulation()
+
+
+def test_quantised_adapters_are_loaded_faster() -> None:
+    """64 bytes a rank become 32 and a scale of 2 for every 64 weights."""
+    rows = (Row(0.0, 1, 10, 4, 4),)
+    waits = [Case(rows=rows, adapter_bits=bits).table().cold_start_s[0] for bits in (None, 8, 4)]
+    c = COEFFICIENTS
+    sizes = [128, 64 + 2, 32 + 2]
+    assert waits == [c["adapter_load.latency_s"] + size / c["adapter_load.bytes_per_s"] for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loader": "blocking"}, "loader=cached: the server has all adapters"),
+        (
+            {"adapter_memory": "slots", "max_loras": 3, "adapter_region_tokens": 48, "eviction": "lru"},
+            "replica.adapter_memory=unified",
+        ),
+        ({"scheduler": "credit"}, "a scheduler that merges no adapters"),
+        ({"speculative_tokens": 2}, "speculation.tokens=0"),
+        ({"engines_per_gpu": 2, "replicas": 2}, "cluster.engines_per_gpu=1"),
+        ({"autoscaler": "by_queue", "replicas": 2}, "autoscaler=fixed"),
+        ({"failures": ((0, 1.0, None),), "replicas": 2}, "no cluster.failures"),
+    ],
+)
+def test_mechanisms_that_it_does_not_go_with_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ALONE.but(**changes).simulation()
+
+
+def test_adapters_that_the_server_cannot_hold_are_refused() -> None:
+    gpu = Gpu("small", 200, 1e9, 1e12, Link("host", 0, 1), Link("peer", 0, 1))
+    scenario = replace(ALONE.scenario(), gpu=gpu)
+    with pytest.raises(InputError, match="must be at least 3: the adapters have 0"):
+        Simulation(scenario)

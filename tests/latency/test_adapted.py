@@ -1,0 +1,43 @@
+"""LoRA kernels on other projections than they were measured with."""
+
+from dataclasses import replace
+
+import pytest
+
+from simlora.hardware.model import ATTENTION, MLP, ModelShape
+from simlora.latency.adapted import adapted
+from simlora.latency.calibration import Calibration
+
+MODEL = ModelShape("m", layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, intermediate=24, vocab=10)
+MEASURED = Calibration(
+    "test", "gpu", "m", 1, {}, {
+        "decode.intercept_s": 1.0,
+        "kernels.mbgmv.decode.intercept_s": 2.0,
+        "kernels.mbgmv.decode.per_rank_sum_s": 3.0,
+        "kernels.padded_bmm.decode.per_segment_s": 4.0,
+        "kernels.vllm.intercept_s": 5.0,
+    },
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("modules", [ATTENTION, ("q", "k", "v"), ()])
+def test_adapters_of_attention_are_as_measured(modules: tuple[str, ...]) -> None:
+    assert adapted(MEASURED, MODEL, modules) is MEASURED
+
+
+def test_launches_grow_with_projections_and_the_rest_with_their_widths() -> None:
+    """Four of 16 and three of 32 wide: 7 / 4 of the launches, 160 / 64 of the weights of a rank."""
+    found = adapted(MEASURED, MODEL, (*ATTENTION, *MLP)).coefficients
+    assert found == {
+        "decode.intercept_s": 1.0,
+        "kernels.mbgmv.decode.intercept_s": 2.0 * 7 / 4,
+        "kernels.mbgmv.decode.per_rank_sum_s": 3.0 * 160 / 64,
+        "kernels.padded_bmm.decode.per_segment_s": 4.0 * 7 / 4,
+        "kernels.vllm.intercept_s": 5.0,
+    }
+
+
+def test_a_token_is_multiplied_with_the_adapters_of_its_own_experts() -> None:
+    mixture = replace(MODEL, experts=16, experts_per_token=2)
+    found = adapted(MEASURED, mixture, ("q", "k", "v", "o", "down")).coefficients
+    assert found["kernels.mbgmv.decode.per_rank_sum_s"] == 3.0 * (64 + 2 * 32) / 64
