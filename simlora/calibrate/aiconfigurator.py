@@ -17,7 +17,7 @@ from typing import Any
 
 from simlora.core.errors import InputError
 from simlora.hardware.model import ModelShape
-from simlora.latency.parts.kernel_times import BATCHES, TOKENS, KernelTimes
+from simlora.latency.parts.kernel_times import APART, BATCHES, TOKENS, KernelTimes
 
 SYSTEMS = {
     "a100_80g": "a100_sxm",
@@ -37,14 +37,17 @@ EXTRA = "pip install 'simlora[derive]'"
 def measured(gpu: str, model: ModelShape, tp: int, engine: str) -> KernelTimes:
     """Return the kernels of a model on `tp` GPUs of a kind in SYSTEMS.
 
-    Raises InputError if the package is absent, or has no data on these kernels.
+    An engine that ends with APART has each expert whole on one of the GPUs, with more tokens for some than for others,
+    as the package assumes; else each GPU has a slice of every expert. Raises InputError if the package is absent, or
+    has no data on these kernels.
     """
     compiled = _compiler()
-    experts = {"moe_tp_size": tp} if model.experts > 1 else {}
+    name, apart, _ = engine.partition(APART)
+    experts = {"moe_ep_size" if apart else "moe_tp_size": tp} if model.experts > 1 else {}
     with TemporaryDirectory() as folder:
         Path(folder, "config.json").write_text(json.dumps(hugging_face(model)), encoding="utf-8")
         try:
-            answers = compiled(folder, SYSTEMS[gpu], engine, tp_size=tp, **experts)
+            answers = compiled(folder, SYSTEMS[gpu], name, tp_size=tp, **experts)
             passes = {tokens: answers.predict_prefill_latency(1, tokens) / 1e3 for tokens in TOKENS}
             short = {batch: answers.decode_step_latency(batch, SHORT, 2) / 1e3 for batch in BATCHES}
             long = {batch: answers.decode_step_latency(batch, LONG, 2) / 1e3 for batch in BATCHES}

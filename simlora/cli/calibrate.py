@@ -72,6 +72,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--engine", default="vllm", choices=ENGINES, help="of derive: the serving engine (default: vllm)")
     add("--tp", type=int, default=1, metavar="N", help="of derive and fit: GPUs of a replica (default: 1)")
     add(
+        "--expert-parallel",
+        action="store_true",
+        help="of derive and fit: each expert of a mixture is whole on one of the GPUs",
+    )
+    add(
         "--out",
         type=Path,
         metavar="FILE",
@@ -131,8 +136,8 @@ def _named(name: str) -> Calibration:
         raise InputError(
             f"there is no calibration {name!r}; {nearest(name, [*calibrations.names(), *parts])}"
         )
-    gpu, model, tp, engine = parts[name]
-    found = composed(gpu_named(gpu), model_named(model), tp, engine)
+    gpu, model, tp, engine, apart = parts[name]
+    found = composed(gpu_named(gpu), model_named(model), tp, engine, apart)
     assert found is not None, "kernels and engine are there"
     return found
 
@@ -182,7 +187,7 @@ def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
     from simlora.calibrate.roofline import scaled
     from simlora.calibrate.shapes import gpu_named, model_named
     from simlora.latency.parts.composed import engines
-    from simlora.latency.parts.kernel_times import shipped
+    from simlora.latency.parts.kernel_times import APART, shipped
 
     for option in ("gpu", "model"):
         if getattr(options, option) is None:
@@ -193,7 +198,10 @@ def _asked(options: argparse.Namespace) -> tuple[Gpu, ModelShape, KernelTimes]:
     gpu, model = gpu_named(options.gpu, own), model_named(options.model, own)
     model.check_tp(options.tp)
     like = gpu if options.like is None else gpu_named(options.like, own)
-    key = like.name, model.name, options.tp, engines()[options.engine]["kernels"]
+    apart = options.expert_parallel
+    if apart and (model.experts == 1 or options.tp == 1):
+        raise InputError("--expert-parallel needs a model with experts and --tp above 1")
+    key = like.name, model.name, options.tp, engines()[options.engine]["kernels"] + (APART if apart else "")
     times = shipped().get(key) or kernel_times(like, model, options.tp, key[3])
     return gpu, model, times if options.like is None else scaled(times, model, like, gpu)
 
@@ -206,7 +214,8 @@ def _save(found: Calibration, model: ModelShape, options: argparse.Namespace) ->
     chosen = f"model={options.model}" if model.name == options.model else _overrides(model)
     show(f"wrote {out}; a run with it:\n")
     folder = "" if options.config_dir is None else f"--config-dir {options.config_dir} "
-    hardware = f"gpu={options.gpu} replica.tp={options.tp} calibration={out}"
+    apart = " replica.expert_parallel=true" if options.expert_parallel else ""
+    hardware = f"gpu={options.gpu} replica.tp={options.tp}{apart} calibration={out}"
     show(f"  simlora {folder}system={options.engine} {hardware} {chosen}")
 
 

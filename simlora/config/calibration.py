@@ -27,8 +27,9 @@ def calibration_for(
     of parts. `system` is what is simulated, "" where that is not known. Raises InputError if there is neither.
     """
     another = _another(system, engine)
-    name = f"{gpu.name}-{model.name}-tp{replica.tp}" + _engine(engine)
-    parts = composed(gpu, model, replica.tp, engine) if choice in (None, name) else None
+    apart = replica.expert_parallel
+    name = f"{gpu.name}-{model.name}-tp{replica.tp}{'ep' if apart else ''}" + _engine(engine)
+    parts = composed(gpu, model, replica.tp, engine, apart) if choice in (None, name) else None
     if parts is not None and name not in calibrations.names():
         warnings = [warning(parts), *_beyond(parts, replica), *another]
         return replace(parts, provenance={**parts.provenance, "warnings": warnings}), warnings

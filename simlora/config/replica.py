@@ -10,7 +10,7 @@ import numpy as np
 
 from simlora.config.reading import as_whole
 from simlora.core.adapter import RANK_MAX
-from simlora.core.checks import listed, number, whole
+from simlora.core.checks import listed, number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import BASE_MODEL, Trace
 from simlora.engine.replica_config import ReplicaConfig
@@ -106,6 +106,13 @@ def _replica(
     values = {key: as_whole(value) for key, value in tree.items()}
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
     model.check_tp(values["tp"])
+    if switch("replica.expert_parallel", values.get("expert_parallel")) and (
+        model.experts == 1 or values["tp"] == 1
+    ):
+        raise InputError(
+            "replica.expert_parallel spreads the experts of a mixture over the GPUs of a replica, which needs a model "
+            f"with experts and replica.tp above 1, not {model.name} on {values['tp']}"
+        )
     modules = _modules(values.get("target_modules"), model)
     used = number(
         "replica.gpu_memory_utilization", values.pop("gpu_memory_utilization", 0.9), above=0, most=1

@@ -55,6 +55,8 @@ from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
 from simlora.workload.facts import longest_tokens
 
+EXPERTS_APART = {"vllm": " --enable-expert-parallel", "sglang": " --ep-size {tp}"}
+"""What a command that starts an engine has for expert parallelism, after a blank."""
 OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
 """Keys that say what is shown, and how the results are computed, not what is simulated."""
 KEYS = (
@@ -364,7 +366,8 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
         context_tokens=longest_tokens(scenario.trace),
         adapters=bool(scenario.trace.adapters),
     )
-    return f"{start}{speculation}"
+    apart = EXPERTS_APART[name] if values["replica.expert_parallel"] else ""
+    return start + apart.format(tp=scenario.replica.tp) + speculation
 
 
 def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:

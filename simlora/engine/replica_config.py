@@ -43,6 +43,7 @@ class ReplicaConfig:
     `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do;
     "highest": as many as the weights of the highest rank do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
+    `expert_parallel`: whether each expert of a mixture is whole on one of `tp` GPUs, not a slice on each.
     `lora_communication`: whether its collectives between `tp` GPUs take time.
     `speculative_tokens`: what a draft proposes of each running request in a step; each takes a slot; 0: nothing.
     `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
@@ -61,6 +62,7 @@ class ReplicaConfig:
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     adapter_bits: int | None = None
     tp: int = 1
+    expert_parallel: bool = False
     lora_communication: bool = True
     adapter_tokenizers: bool = False
     full_copies: bool = False
@@ -121,7 +123,13 @@ class ReplicaConfig:
             ("speculative_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        for name in ("lora_communication", "adapter_tokenizers", "prefix_caching", "full_copies"):
+        for name in (
+            "expert_parallel",
+            "lora_communication",
+            "adapter_tokenizers",
+            "prefix_caching",
+            "full_copies",
+        ):
             switch(f"replica.{name}", getattr(self, name))
         if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
             raise InputError(

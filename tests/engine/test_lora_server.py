@@ -93,7 +93,7 @@ def test_a_server_is_never_busier_than_its_gpus(case: Case) -> None:
 
 
 def test_quantised_adapters_are_not_merged() -> None:
-    with pytest.raises(InputError, match="replica.adapter_bits is 4, must be 16 or null with a scheduler"):
+    with pytest.raises(InputError, match="adapter_bits is 4, must be 16 or null"):
         Case(rows=ALONE.rows, scheduler="credit", adapter_bits=4).simulation()
 
 

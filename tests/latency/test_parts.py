@@ -189,3 +189,23 @@ def test_a_gpu_is_like_one_of_its_own_kind_of_memory(gpu, like):
     fast = 1e12
     known, other = gpu_named(like), gpu_named(gpu)
     assert (known.memory_bandwidth_bytes_per_s > fast) == (other.memory_bandwidth_bytes_per_s > fast)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "vllm_v0", "slora"])
+def test_experts_that_are_apart_have_kernels_and_a_name_of_their_own(engine):
+    gpu, model = gpu_named("h100_80g"), model_named("qwen3_30b_a3b")
+    apart, slices = (composed(gpu, model, 4, engine, each) for each in (True, False))
+    assert apart is not None
+    assert slices is not None
+    end = "" if engine == "slora" else f"-{engine}"
+    assert apart.path == f"h100_80g-qwen3_30b_a3b-tp4ep{end}"
+    assert slices.path == f"h100_80g-qwen3_30b_a3b-tp4{end}"
+    assert IterationModel(apart).prefill_s(8192, 0) > IterationModel(slices).prefill_s(8192, 0)
+    assert derivable()[apart.path] == ("h100_80g", "qwen3_30b_a3b", 4, engine, True)
+    assert error_of(*derivable()[apart.path]) == error_of(*derivable()[slices.path])
+
+
+def test_only_mixtures_on_several_gpus_have_experts_apart():
+    apart = {(model, tp) for _, model, tp, _, apart in derivable().values() if apart}
+    assert {model for model, _ in apart} == {"qwen3_30b_a3b", "mixtral_8x7b"}
+    assert min(tp for _, tp in apart) == 2

@@ -12,7 +12,7 @@ from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.parts import slora, vllm, vllm_v0
-from simlora.latency.parts.kernel_times import SAME_SHAPE, KernelTimes, shipped
+from simlora.latency.parts.kernel_times import APART, SAME_SHAPE, KernelTimes, shipped
 from simlora.latency.yaml_text import read_yaml
 
 ENGINES = Path(__file__).with_name("engines.yaml")
@@ -25,13 +25,19 @@ ROOFLINE = 0.115
 COEFFICIENTS = {SLORA: slora.coefficients, "vllm": vllm.coefficients, "vllm_v0": vllm_v0.coefficients}
 
 
-def composed(gpu: Gpu, model: ModelShape, tp: int, engine: str | None) -> Calibration | None:
-    """Return the calibration composed of the parts that come with simlora; None where a part is missing."""
+def composed(
+    gpu: Gpu, model: ModelShape, tp: int, engine: str | None, apart: bool = False
+) -> Calibration | None:
+    """Return the calibration composed of the parts that come with simlora; None where a part is missing.
+
+    `apart`: each expert of a mixture is whole on one of the GPUs (expert parallelism).
+    """
     engine = SLORA if engine is None else engine
     if engine not in engines():
         return None
     name = SAME_SHAPE.get(model.name, model.name)
-    times = shipped().get((gpu.name, name, tp, engines()[engine]["kernels"]))
+    kernels = engines()[engine]["kernels"] + (APART if apart else "")
+    times = shipped().get((gpu.name, name, tp, kernels))
     return None if times is None else compose(times, gpu, model, engine)
 
 
@@ -49,7 +55,7 @@ def compose(
         found["collectives.latency_s"] = gpu.peer_link.latency_s
         found["collectives.bytes_per_s"] = gpu.peer_link.bytes_per_s
     return Calibration(
-        path=named(times.gpu, model.name, times.tp, engine),
+        path=named(times.gpu, model.name, times.tp, engine, times.engine.endswith(APART)),
         gpu=times.gpu,
         model=model.name,
         tp=times.tp,
@@ -80,29 +86,35 @@ def _error(parts: Mapping[str, Any], times: KernelTimes) -> dict[str, Any]:
     }
 
 
-def named(gpu: str, model: str, tp: int, engine: str) -> str:
-    """Return the name of a calibration."""
-    return f"{gpu}-{model}-tp{tp}" + ("" if engine == SLORA else f"-{engine}")
+def named(gpu: str, model: str, tp: int, engine: str, apart: bool = False) -> str:
+    """Return the name of a calibration; `apart`: with expert parallelism."""
+    return f"{gpu}-{model}-tp{tp}{'ep' if apart else ''}" + ("" if engine == SLORA else f"-{engine}")
 
 
-def derivable() -> dict[str, tuple[str, str, int, str]]:
-    """Return GPU, model, tp and engine of the calibrations that can be composed, by name."""
+def derivable() -> dict[str, tuple[str, str, int, str, bool]]:
+    """Return GPU, model, tp, engine, and whether experts are apart, of what can be composed, by name."""
     models: dict[str, list[str]] = {}
     for model, like in SAME_SHAPE.items():
         models.setdefault(like, [like]).append(model)
     return {
-        named(gpu, name, tp, engine): (gpu, name, tp, engine)
+        named(gpu, name, tp, engine, kernels.endswith(APART)): (
+            gpu,
+            name,
+            tp,
+            engine,
+            kernels.endswith(APART),
+        )
         for engine, parts in engines().items()
         for gpu, model, tp, kernels in shipped()
-        if kernels == parts["kernels"]
+        if kernels.removesuffix(APART) == parts["kernels"]
         for name in models.get(model, [model])
     }
 
 
-def error_of(gpu: str, model: str, tp: int, engine: str) -> dict[str, Any]:
+def error_of(gpu: str, model: str, tp: int, engine: str, apart: bool = False) -> dict[str, Any]:
     """Return the error of a calibration that is `derivable`."""
     parts = engines()[engine]
-    times = shipped()[gpu, SAME_SHAPE.get(model, model), tp, parts["kernels"]]
+    times = shipped()[gpu, SAME_SHAPE.get(model, model), tp, parts["kernels"] + (APART if apart else "")]
     return _error(parts["error"], times)
 
 

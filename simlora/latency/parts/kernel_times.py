@@ -14,6 +14,8 @@ TOKENS = (16, 64, 128, 256, 512, 768, 1024, 1536, 2048, 4096, 8192)
 BATCHES = (1, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 SAME_SHAPE = {"llama_7b": "llama_2_7b", "llama_13b": "llama_2_13b"}
 """Models by one that has the same shape, and therefore the same kernels."""
+APART = "+ep"
+"""Ends the engine's name where each expert of a mixture is whole on one of the GPUs (expert parallelism)."""
 KEY = ("gpu", "model", "tp", "engine")
 COLUMNS = (
     *KEY,
