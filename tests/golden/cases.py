@@ -161,6 +161,22 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.kv_store_servers=2",
         FAILING[0],
     ),
+    "speculation": (
+        *SERVED,
+        "speculation.tokens=3",
+        "speculation.draft=eagle",
+        "speculation.adapter_acceptance=[0.3,0.9]",
+        "speculation.most_running=12",
+    ),
+    "lora-server": (
+        *FLEET,
+        "scheduler=chunked_prefill",
+        "router=most_idle",
+        "loader=cached",
+        "cluster.lora_server_gpus=1",
+        "cluster.network=ethernet_100g",
+        "replica.target_modules=[q,k,v,o,down]",
+    ),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
     "closed-loop": (*FLEET, "clients.outstanding=20", "clients.think_s=0.5"),
     "clients-come-back": (
