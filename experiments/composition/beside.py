@@ -1,0 +1,94 @@
+"""What the composition that was found carries with mechanisms that the search does not vary.
+
+`python -m experiments.composition.beside [--seeds 3]`: the same four GPUs, on the held-out workloads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from experiments.composition.judging import NAME, TITLE
+from experiments.cross_table.capacities import Asked, Carried, Reading, geometric, search, span, times
+from experiments.cross_table.page import spanned
+from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
+from experiments.studies.command import ended
+from simlora.core.checks import whole
+
+KEEPS_NONE: Mapping[str, Any] = {"replica.prefix_caching": False}
+FOUND: Mapping[str, Any] = {"system": NAME}
+MECHANISMS: Mapping[str, Mapping[str, Any]] = {
+    "KV on hosts": {"replica.host_kv_bytes": 2.0e11},
+    "KV on disks": {"replica.host_kv_bytes": 2.0e11, "host.kv_disk_bytes": 4.0e12},
+    "one of four prefills": {"cluster.prefill_replicas": 1, **KEEPS_NONE},
+    "two of four prefill": {"cluster.prefill_replicas": 2, **KEEPS_NONE},
+    "eviction=gdsf": {"eviction": "gdsf"},
+    "adapters of 8 bits": {"replica.adapter_bits": 8},
+    "a LoRA server": {"cluster.lora_server_gpus": 1, "loader": "cached"},
+}
+"""By name, what is set besides; a server takes one of the four GPUs."""
+SERVER: Mapping[str, Any] = {"cluster.replicas": 3}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Search and print; 0 when done, 2 for bad input, 130 when interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.composition.beside", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=3, help="of each capacity (default: 3)")
+    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
+    options = parser.parse_args(arguments)
+    return ended(lambda: _run(read(), options.seeds, options.jobs))
+
+
+def _run(world: World, seeds: int, jobs: int) -> None:
+    whole("--seeds", seeds, "seeds", least=1)
+    workloads, every = world.of(HELD_OUT), range(seeds)
+    base = System(NAME, TITLE, FOUND)
+    found = _carried(world, base, workloads, every, jobs, {})
+    expected = {name: by_seed[0].met_rps for name, by_seed in found.items()}
+    print(
+        "Capacity of the composition with one more mechanism, over that without, of each held-out workload:"
+    )
+    print(f"{'':22}{'all':>22}" + "".join(f"{workload.name:>22}" for workload in workloads))
+    for name, settings in MECHANISMS.items():
+        own = world.but(SERVER) if "cluster.lora_server_gpus" in settings else world
+        system = System(f"{NAME} with {name}", name, {**FOUND, **settings})
+        theirs = _carried(own, system, workloads, every, jobs, expected)
+        ratios = {one: times(by_seed, found[one]) for one, by_seed in theirs.items()}
+        cells = [spanned(span(ratios[workload.name].values())) for workload in workloads]
+        whole_seeds = [mean_of(ratios[workload.name][seed] for workload in workloads) for seed in every]
+        print(
+            f"{name:22}{spanned(span(whole_seeds)):>22}" + "".join(f"{each:>22}" for each in cells),
+            flush=True,
+        )
+
+
+def mean_of(readings: Iterable[Reading]) -> Reading:
+    """Return the geometric mean of readings, and of their ends."""
+    return Reading(*(geometric(each) for each in zip(*readings, strict=True)))
+
+
+def _carried(
+    world: World,
+    system: System,
+    workloads: Sequence[Workload],
+    seeds: Sequence[int],
+    jobs: int,
+    expected: Mapping[str, float],
+) -> dict[str, dict[int, Carried]]:
+    """Return what a system carries by workload and seed."""
+    asked = [Asked(system, workload, seed) for workload in workloads for seed in seeds]
+    near = {(system.name, name): rate for name, rate in expected.items()}
+    found = search(world, asked, jobs, near)
+    for workload in workloads:
+        if reason := found[system.name, workload.name, seeds[0]].refused:
+            print(f"  refused: {system.title} on {workload.name}: {reason}")
+    return {
+        workload.name: {seed: found[system.name, workload.name, seed] for seed in seeds}
+        for workload in workloads
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())
