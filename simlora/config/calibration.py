@@ -19,15 +19,21 @@ from simlora.latency.parts.kernel_times import BATCHES
 
 
 def calibration_for(
-    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any, system: str = ""
+    choice: Any,
+    gpu: Gpu,
+    model: ModelShape,
+    replica: ReplicaConfig,
+    engine: Any,
+    system: str = "",
+    apart: bool = False,
 ) -> tuple[Calibration, list[str]]:
     """Return the calibration and notices about what it was not made for.
 
     A choice of None is by GPU, model, tp and engine: one that was fitted as a whole if there is one, else one composed
-    of parts. `system` is what is simulated, "" where that is not known. Raises InputError if there is neither.
+    of parts. `apart`: experts are (replica.expert_parallel). `system` is what is simulated, "" where that is not known.
+    Raises InputError if there is neither.
     """
     another = _another(system, engine)
-    apart = replica.expert_parallel
     name = f"{gpu.name}-{model.name}-tp{replica.tp}{'ep' if apart else ''}" + _engine(engine)
     parts = composed(gpu, model, replica.tp, engine, apart) if choice in (None, name) else None
     if parts is not None and name not in calibrations.names():

@@ -12,7 +12,7 @@ from simlora.config.composing import FOLDER, choices
 from simlora.config.making import make
 from simlora.config.names import close_keys
 from simlora.config.reading import Tree
-from simlora.config.replica import REPLICA_KEYS, SPECULATES_NOT, Speculates, replica_config
+from simlora.config.replica import OF_ALL, REPLICA_KEYS, SPECULATES_NOT, Speculates, replica_config
 from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.engine.scenario import Kind
@@ -27,8 +27,8 @@ SHORT = ("tp", "kv_token_budget")
 KEYS = ("replicas", "gpu", "replica", "calibration", *SHORT)
 SHARED = (
     "target_modules",
-    "adapter_bits",
     "full_copies",
+    *OF_ALL,
     "adapter_memory",
     "reserve",
     "prefix_caching",
@@ -36,7 +36,7 @@ SHARED = (
 )
 """Keys of the section `replica` that hold for all replicas.
 
-The first three say what an adapter is. How memory is divided and charged, and whether KV is cached, decide what is
+The first two say what an adapter is. How memory is divided and charged, and whether KV is cached, decide what is
 recorded of it, in the same columns for every replica. All replicas have one front end.
 """
 EXAMPLE = "such as [{gpu: a100_80g, replicas: 2}]"
@@ -53,6 +53,7 @@ def other_kinds(
     chunks: bool,
     kernel: KernelWith,
     speculates: Speculates = SPECULATES_NOT,
+    apart: bool = False,
 ) -> tuple[tuple[Kind, ...], list[str]]:
     """Return the kinds that cluster.replica_groups lists, and notices about their calibrations.
 
@@ -77,7 +78,9 @@ def other_kinds(
         calibration_key = each.get("calibration", tree["calibration"] if alike else None)
         try:
             config = replica_config(whole_limits, on, model, 1, chunks, speculates)
-            calibration, differs = calibration_for(calibration_key, on, model, config, tree["engine"])
+            calibration, differs = calibration_for(
+                calibration_key, on, model, config, tree["engine"], apart=apart
+            )
             make_kernel = kernel(whole_limits, calibration)
         except InputError as error:
             raise type(error)(f"{GROUPS}: on {on.name}, {error}") from error

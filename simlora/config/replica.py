@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ from simlora.hardware.budget import (
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 
+OF_ALL = ("lora_communication", "expert_parallel", "adapter_bits")
+"""Keys of the section that say what all replicas do, and no replica's limit."""
 REPLICA_KEYS = (
     *(
         field.name
@@ -36,6 +38,7 @@ REPLICA_KEYS = (
     "activation_bytes_per_logit",
     "host_kv_bytes",
     "adapter_region_share",
+    *OF_ALL,
 )
 
 
@@ -66,6 +69,17 @@ def replica_config(
     """Return the limits that the section `replica` gives on a GPU; `chunks`: the scheduler prefills in chunks."""
     found = _replica(tree, gpu, model, engines_per_gpu, speculates)
     return _in_chunks(found) if chunks else found
+
+
+def experts_apart(limits: Mapping[str, Any], model: ModelShape) -> bool:
+    """Return `replica.expert_parallel`. Raises InputError without experts, or GPUs to spread them over."""
+    apart = switch("replica.expert_parallel", limits.get("expert_parallel"))
+    if apart and (model.experts == 1 or as_whole(limits.get("tp")) == 1):
+        raise InputError(
+            "replica.expert_parallel spreads the experts of a mixture over the GPUs of a replica, which needs a model "
+            f"with experts and replica.tp above 1, not {model.name} on {limits.get('tp')}"
+        )
+    return apart
 
 
 def budgets_by_rate(trace: Trace, slots: int, replicas: int, engines: int) -> tuple[int, ...]:
@@ -106,13 +120,8 @@ def _replica(
     values = {key: as_whole(value) for key, value in tree.items()}
     values["tp"] = whole("replica.tp", values.get("tp"), "GPUs", least=1)
     model.check_tp(values["tp"])
-    if switch("replica.expert_parallel", values.get("expert_parallel")) and (
-        model.experts == 1 or values["tp"] == 1
-    ):
-        raise InputError(
-            "replica.expert_parallel spreads the experts of a mixture over the GPUs of a replica, which needs a model "
-            f"with experts and replica.tp above 1, not {model.name} on {values['tp']}"
-        )
+    for key in OF_ALL:
+        values.pop(key, None)
     modules = _modules(values.get("target_modules"), model)
     used = number(
         "replica.gpu_memory_utilization", values.pop("gpu_memory_utilization", 0.9), above=0, most=1
@@ -209,7 +218,7 @@ def _adapter_slots(values: dict[str, Any], model: ModelShape, modules: tuple[str
         return NO_SLOTS
     count = whole("replica.max_loras", values.get("max_loras"), "adapters (slots)", least=1)
     rank = whole("replica.max_lora_rank", values.get("max_lora_rank"), least=1, most=RANK_MAX)
-    return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules, values.get("adapter_bits")))
+    return AdapterSlots(count, rank, count * model.slot_bytes(rank, modules))
 
 
 def _modules(value: Any, model: ModelShape) -> tuple[str, ...]:

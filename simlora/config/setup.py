@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -22,8 +22,8 @@ from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
-from simlora.config.reading import Tree, check_known, plain, section
-from simlora.config.replica import REPLICA_KEYS, check_ranks, replica_config
+from simlora.config.reading import Tree, as_whole, check_known, plain, section
+from simlora.config.replica import REPLICA_KEYS, check_ranks, experts_apart, replica_config
 from simlora.config.speculation import speculation_of, speculative_flags, with_calibration
 from simlora.config.targets import DECODE_ROUTER, POLICIES, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
@@ -121,12 +121,16 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     cluster = cluster_keys(tree)
     scheduler = factory(tree, "scheduler", Scheduler)
     limits, chunks = section(tree, "replica", REPLICA_KEYS), scheduler().chunks
+    model = replace(model, adapter_bits=as_whole(limits.get("adapter_bits")))
+    apart = experts_apart(limits, model)
     speculation, speculates, draft = speculation_of(tree, model)
     replica = replica_config(limits, gpu, model, cluster.config.engines_per_gpu, chunks, speculates)
     calibration, notices = calibration_for(
-        tree["calibration"], gpu, model, replica, tree["engine"], choices.get("system", "")
+        tree["calibration"], gpu, model, replica, tree["engine"], choices.get("system", ""), apart
     )
-    others, more = other_kinds(tree, limits, gpu, model, chunks, partial(_kernel_with, config), speculates)
+    others, more = other_kinds(
+        tree, limits, gpu, model, chunks, partial(_kernel_with, config), speculates, apart
+    )
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
     slo = section(tree, "slo", (*TARGETS, "classes"))
@@ -153,9 +157,8 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         clients=_clients(tree, until_missed),
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
-        speculation=with_calibration(
-            speculation, draft, lambda model: calibration_for(None, gpu, model, replica, tree["engine"])[0]
-        ),
+        lora_communication=switch("replica.lora_communication", limits.get("lora_communication")),
+        speculation=with_calibration(speculation, draft, replica, gpu, others, tree["engine"], apart),
         gpu=gpu,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         parts=own_parts(tree),
@@ -355,7 +358,10 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
     """
     name = choices.get("system", "")
     speculation = speculative_flags(name, scenario.speculation)
-    if name not in ENGINES or scenario.cluster.prefill_replicas or speculation is None:
+    cluster = scenario.cluster
+    if name not in ENGINES or cluster.prefill_replicas or cluster.lora_server_gpus or speculation is None:
+        return None
+    if values.get("replica.adapter_bits") is not None:
         return None
     settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
     start = command(
@@ -367,7 +373,7 @@ def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, 
         adapters=bool(scenario.trace.adapters),
     )
     apart = EXPERTS_APART[name] if values["replica.expert_parallel"] else ""
-    return start + apart.format(tp=scenario.replica.tp) + speculation
+    return start + apart.format(tp=values["replica.tp"]) + speculation
 
 
 def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from simlora.config.calibration import calibration_for
 from simlora.config.composing import FOLDER, choices
 from simlora.config.making import make
 from simlora.config.reading import Tree, as_whole, section
 from simlora.config.replica import SPECULATES_NOT, Speculates
 from simlora.core.checks import listed, number, shown, whole
 from simlora.core.errors import InputError, nearest
+from simlora.engine.replica_config import ReplicaConfig
+from simlora.engine.scenario import Kind
 from simlora.engine.speculation import EAGLE, NGRAM, Speculation
 from simlora.hardware.budget import NO_DRAFT, draft_memory, eagle_memory
+from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
-from simlora.latency.calibration import Calibration
 
 LOOKUP_MOST = 4
 """Tokens of the n-grams that vLLM looks up, at most; its documentation's example."""
@@ -29,7 +32,7 @@ KEYS = ("tokens", "draft", "acceptance", "adapter_acceptance", "most_running")
 def speculation_of(tree: Tree, model: ModelShape) -> tuple[Speculation, Speculates, ModelShape | None]:
     """Return what is proposed, what that takes of a replica's memory, and the model that drafts, if one does.
 
-    Such a model's calibration is `with_calibration`'s to add. Raises InputError.
+    `with_calibration` adds such a model's calibration. Raises InputError.
     """
     written = section(tree, "speculation", KEYS)
     found = Speculation(
@@ -47,13 +50,28 @@ def speculation_of(tree: Tree, model: ModelShape) -> tuple[Speculation, Speculat
 
 
 def with_calibration(
-    found: Speculation, draft: ModelShape | None, calibration: Callable[[ModelShape], Calibration]
+    found: Speculation,
+    draft: ModelShape | None,
+    replica: ReplicaConfig,
+    gpu: Gpu,
+    others: Sequence[Kind],
+    engine: Any,
+    apart: bool,
 ) -> Speculation:
-    """Return the same with how long the model takes that drafts. Raises InputError where that is not known."""
+    """Return the same with how long the model takes that drafts.
+
+    Raises InputError where that is not known, and where not all replicas have the same GPUs.
+    """
     if draft is None:
         return found
+    if any(kind.gpu != gpu or kind.replica.tp != replica.tp for kind in others):
+        raise InputError(
+            f"speculation.draft={draft.name} needs cluster.replica_groups on the same GPU and with the same tp, or "
+            f"{EAGLE} or {NGRAM} as draft"
+        )
+    apart = apart and draft.experts > 1
     try:
-        return replace(found, calibration=calibration(draft))
+        return replace(found, calibration=calibration_for(None, gpu, draft, replica, engine, apart=apart)[0])
     except InputError as error:
         raise InputError(f"speculation.draft={draft.name}: {error}") from error
 
@@ -62,7 +80,7 @@ def speculative_flags(engine: str, speculation: Speculation) -> str | None:
     """Return what a command that starts the engine needs for it, after a blank; None where that is not known."""
     if not speculation.tokens:
         return ""
-    if engine != "vllm":
+    if engine != "vllm" or speculation.most_running is not None:
         return None
     method: dict[str, Any] = {"model": speculation.draft}
     if speculation.draft == NGRAM:

@@ -34,7 +34,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     """Return how long things take on replicas of a kind."""
     config, own = kind.replica, kind.calibration
     model, modules = scenario.model, config.target_modules
-    calibration = folded(adapted(own, model, modules), model, modules, config.lora_communication)
+    calibration = folded(adapted(own, model, modules), model, modules, scenario.lora_communication)
     return LatencyModels(
         iteration=IterationModel(calibration),
         kernel=(kind.kernel or scenario.policies.kernel)(calibration),
@@ -66,10 +66,7 @@ def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[A
     config, model = config or scenario.replica, scenario.model
     specs = scenario.trace.adapters
     first = {spec.rank: spec for spec in reversed(specs)}
-    alike = {
-        rank: model.adapter(0, spec.name, rank, config.target_modules, config.adapter_bits)
-        for rank, spec in first.items()
-    }
+    alike = {rank: model.adapter(0, spec.name, rank, config.target_modules) for rank, spec in first.items()}
     found = tuple(replace(alike[spec.rank], id=id, name=spec.name) for id, spec in enumerate(specs))
     if config.full_copies:
         slots = -(-model.weight_bytes // model.kv_bytes_per_token)
@@ -94,9 +91,7 @@ def further_adapter(
 
     Raises InputError for a rank that changes how the known ones are laid out.
     """
-    made = scenario.model.adapter(
-        len(known), spec.name, spec.rank, config.target_modules, config.adapter_bits
-    )
+    made = scenario.model.adapter(len(known), spec.name, spec.rank, config.target_modules)
     if scenario.cluster.lora_server_gpus:
         return replace(made, kv_tokens=0)
     if config.full_copies or config.adapter_memory == "slots":

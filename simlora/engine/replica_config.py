@@ -19,7 +19,6 @@ OWN_REGIONS = ("contiguous", "padded")
 HIGHEST = "highest"
 DIVIDED = ("partition", "slots")
 """Memory that is divided once and for all between KV and adapters."""
-ADAPTER_BITS = (16, 8, 4)
 PREEMPTIONS = ("recompute", "swap")
 ANY_RANK: Final = 1 << 30
 """More than any adapter's rank: without slots there is no limit."""
@@ -34,7 +33,7 @@ class ReplicaConfig:
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_size`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
     `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
-    `target_modules`: what LoRA adapts; `adapter_bits`: of a weight of an adapter; None: as the model's.
+    `target_modules`: what LoRA adapts.
     `max_loras`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
     padded, a partition, or in `max_loras` slots that each hold an adapter of up to `max_lora_rank`.
@@ -43,8 +42,6 @@ class ReplicaConfig:
     `adapter_tokens`: token slots that every adapter takes, whatever its rank; None: as many as its weights do;
     "highest": as many as the weights of the highest rank do.
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
-    `expert_parallel`: whether each expert of a mixture is whole on one of `tp` GPUs, not a slice on each.
-    `lora_communication`: whether its collectives between `tp` GPUs take time.
     `speculative_tokens`: what a draft proposes of each running request in a step; each takes a slot; 0: nothing.
     `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
     """
@@ -60,10 +57,7 @@ class ReplicaConfig:
     prefix_caching: bool = False
     host_kv_tokens: int = 0
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
-    adapter_bits: int | None = None
     tp: int = 1
-    expert_parallel: bool = False
-    lora_communication: bool = True
     adapter_tokenizers: bool = False
     full_copies: bool = False
     adapter_tokens: int | str | None = None
@@ -123,13 +117,7 @@ class ReplicaConfig:
             ("speculative_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        for name in (
-            "expert_parallel",
-            "lora_communication",
-            "adapter_tokenizers",
-            "prefix_caching",
-            "full_copies",
-        ):
+        for name in ("adapter_tokenizers", "prefix_caching", "full_copies"):
             switch(f"replica.{name}", getattr(self, name))
         if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
             raise InputError(
@@ -143,8 +131,6 @@ class ReplicaConfig:
         ):
             if getattr(self, name) is not None:
                 whole(f"replica.{name}", getattr(self, name), unit, least=1, most=most)
-        if self.adapter_bits is not None and self.adapter_bits not in ADAPTER_BITS:
-            raise InputError(f"replica.adapter_bits is {self.adapter_bits}, must be 16, 8, 4 or null")
         if isinstance(self.adapter_tokens, str):
             choice("replica.adapter_tokens", self.adapter_tokens, (HIGHEST,))
         elif self.adapter_tokens is not None:

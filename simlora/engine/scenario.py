@@ -227,6 +227,7 @@ class Scenario:
     of the base model's, inf where there is none; None: there are none.
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
+    `lora_communication`: whether the collectives of adapters between the GPUs of a replica take time.
     `speculation`: what a draft proposes, if there is one.
     `clients`: how they react to what becomes of the trace's requests, if they do.
     `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
@@ -247,12 +248,15 @@ class Scenario:
     clients: Clients = Clients()  # noqa: RUF009  # it has no state
     scaling: ScalingConfig = ScalingConfig()
     speculation: Speculation = Speculation()  # noqa: RUF009  # it has no state
+    lora_communication: bool = True
     gpu: Gpu | None = None
     ttft_targets_s: NDArray[np.float64] | None = None
     parts: tuple[Callable[..., Any], ...] = ()
 
     def __post_init__(self) -> None:
         policies, cluster = self.policies, self.cluster
+        if self.speculation.tokens:
+            self.speculation.check_ranks([adapter.rank for adapter in self.trace.adapters])
         if self.scaling.autoscaler.period_s is not None:
             most = cluster.replicas
             whole("cluster.least_replicas", self.scaling.least_replicas, "replicas", least=0, most=most)

@@ -61,19 +61,25 @@ class Speculation:
                 f"speculation.adapter_acceptance is [{given[0]:g}, {given[1]:g}], must have the lower one first"
             )
 
+    def check_ranks(self, ranks: Sequence[int]) -> None:
+        """Raise InputError for the first rank of an adapter whose acceptance is not said."""
+        given = self.adapter_acceptance
+        if not isinstance(given, Mapping):
+            return
+        for rank in ranks:
+            if rank not in given:
+                known = ", ".join(map(str, sorted(given)))
+                raise InputError(
+                    f"speculation.adapter_acceptance has no rank {rank}, which an adapter has; it has {known}"
+                )
+
     def accepted(self, ranks: Sequence[int], seed: int) -> Acceptance:
-        """Return what is accepted in a run of adapters of these ranks `[adapters]`. Raises InputError for a rank."""
+        """Return what is accepted in a run of adapters of these ranks `[adapters]`."""
         given = self.adapter_acceptance
         if isinstance(given, Mapping):
-            for rank in ranks:
-                if rank not in given:
-                    known = ", ".join(map(str, sorted(given)))
-                    raise InputError(
-                        f"speculation.adapter_acceptance has no rank {rank}, which an adapter has; it has {known}"
-                    )
             each = [given[rank] for rank in ranks]
             mean = sum(each) / len(each) if each else self.acceptance
-            return Acceptance(self.tokens, self.acceptance, each, mean, seed)
+            return Acceptance(self.tokens, self.acceptance, each, mean, seed, given)
         low, high = given or (self.acceptance, self.acceptance)
         drawn: list[float] = stream(seed, "acceptance").uniform(low, high, len(ranks)).tolist()
         return Acceptance(self.tokens, self.acceptance, drawn, (low + high) / 2, seed)
@@ -82,16 +88,25 @@ class Speculation:
 class Acceptance:
     """Draws how many of the proposed tokens are accepted, by request and by how many tokens it has.
 
-    So a request has the same luck under every policy, and after a preemption.
-    `by_adapter` is each adapter's probability, `of_others` that of an adapter which joins a run later.
+    So a request has the same luck under every policy. (A preemption shifts it: the prefill that computes its KV again
+    gives a token without a proposal.)
+    `by_adapter` is each adapter's probability; one that joins a run later has that of its rank in `by_rank`, or else
+    `of_others`.
     """
 
     def __init__(
-        self, tokens: int, base: float, by_adapter: list[float], of_others: float, seed: int
+        self,
+        tokens: int,
+        base: float,
+        by_adapter: list[float],
+        of_others: float,
+        seed: int,
+        by_rank: Mapping[int, float] | None = None,
     ) -> None:
         self.by_adapter = by_adapter
         self._base, self._others = _least(base, tokens), _least(of_others, tokens)
         self._least = [_least(each, tokens) for each in by_adapter]
+        self._by_rank = {rank: _least(each, tokens) for rank, each in (by_rank or {}).items()}
         self._key = seed * 0x9E3779B9
 
     def draw(self, request: Request, generated: int) -> int:
@@ -100,7 +115,8 @@ class Acceptance:
         if id < 0:
             least = self._base
         else:
-            least = self._least[id] if id < len(self._least) else self._others
+            known = id < len(self._least)
+            least = self._least[id] if known else self._by_rank.get(request.rank, self._others)
         drawn = mixed(self._key + request.id * 0x85EBCA6B + generated * 0xC2B2AE35)
         accepted = 0
         for bound in least:

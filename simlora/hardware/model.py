@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simlora.core.adapter import RANK_MAX, Adapter
-from simlora.core.checks import whole
+from simlora.core.checks import shown, whole
 from simlora.core.errors import InputError, nearest
 
 ATTENTION = ("q", "k", "v", "o")
 """The projections that S-LoRA, dLoRA and CaraServe adapt."""
 MLP = ("gate", "up", "down")
 """The projections of a gated MLP; a mixture of experts has them once per expert."""
+ADAPTER_BITS = (None, 16, 8, 4)
 SCALED = 64
 """Weights of a quantised adapter that share a scale (the block of NF4, QLoRA, NeurIPS'23, §3)."""
 ADDED_TOKENS = 256
@@ -26,6 +27,7 @@ class ModelShape:
     With `experts`, each layer has that many MLPs of width `intermediate`, of which a token uses `experts_per_token`
     (Mixtral, Qwen3's mixtures of experts); an adapter of an MLP's projection then has one A and B per expert.
     `kv_heads` equals `heads` where attention is not grouped. `qkv_bias` adds biases to q, k and v (Qwen-2.5).
+    `adapter_bits`: of a weight of an adapter, 16, 8 or 4; None: as the model's weights.
     `lora_vocabulary`: vLLM keeps room for adapters of its embeddings and output head (its Llama, not its Qwen-2).
     """
 
@@ -43,6 +45,7 @@ class ModelShape:
     lora_vocabulary: bool = False
     experts: int = 1
     experts_per_token: int = 1
+    adapter_bits: int | None = None
 
     def __post_init__(self) -> None:
         for key in (
@@ -58,6 +61,8 @@ class ModelShape:
             "experts_per_token",
         ):
             whole(f"model.{key}", getattr(self, key), least=1)
+        if self.adapter_bits not in ADAPTER_BITS:
+            raise InputError(f"replica.adapter_bits is {shown(self.adapter_bits)}, must be 16, 8, 4 or null")
         if self.experts_per_token > self.experts:
             raise InputError(
                 f"model.experts_per_token is {self.experts_per_token}, must be at most model.experts, which is "
@@ -131,35 +136,30 @@ class ModelShape:
         """Return the bytes of one token's KV on each GPU of a replica; heads are copied once there are more GPUs."""
         return self.kv_bytes_per_token // min(tp, self.kv_heads)
 
-    def adapter_bytes(
-        self, rank: int, target_modules: Sequence[str] = ATTENTION, bits: int | None = None
-    ) -> int:
+    def adapter_bytes(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the bytes of an adapter: A is [in, rank], B is [rank, out], for each module of each layer.
 
-        Its weights are as wide as the model's, or have so many `bits`: with 8 or 4 each SCALED of them share a scale of
-        16 bits. 0 where there are no target modules: such an adapter has been merged into a model of its own.
+        With 8 or 4 `adapter_bits` each SCALED of its weights share a scale of 16 bits. 0 where there are no target
+        modules: such an adapter has been merged into a model of its own.
         """
         if len(set(target_modules)) < len(target_modules):
             raise InputError(f"target modules are {list(target_modules)}, must each be named once")
         width = sum(self.copies(module) * sum(self.module_shape(module)) for module in target_modules)
         weights = rank * width * self.layers
+        bits = self.adapter_bits
         if bits is None:
             return weights * self.dtype_bytes
         scales = -(-weights // SCALED) if bits < 16 else 0
         return -(-weights * bits // 8) + 2 * scales
 
-    def adapter_kv_tokens(
-        self, rank: int, target_modules: Sequence[str] = ATTENTION, bits: int | None = None
-    ) -> int:
+    def adapter_kv_tokens(self, rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the token slots that an adapter takes in a unified pool, rounded up.
 
         4 * rank for q, k, v, o without grouped-query attention. Source: S-LoRA (MLSys'24) §5.1.
         """
-        return -(-self.adapter_bytes(rank, target_modules, bits) // self.kv_bytes_per_token)
+        return -(-self.adapter_bytes(rank, target_modules) // self.kv_bytes_per_token)
 
-    def slot_bytes(
-        self, max_rank: int, target_modules: Sequence[str] = ATTENTION, bits: int | None = None
-    ) -> int:
+    def slot_bytes(self, max_rank: int, target_modules: Sequence[str] = ATTENTION) -> int:
         """Return the bytes that vLLM sets aside for one adapter of up to `max_rank`, used or not.
 
         Where the model can have its vocabulary adapted (`lora_vocabulary`), that is A and B of embeddings and
@@ -170,17 +170,10 @@ class ModelShape:
         if self.lora_vocabulary:
             padded = self.vocab + ADDED_TOKENS
             vocabulary = 2 * max_rank * (padded + self.hidden) + 3 * ADDED_TOKENS * self.hidden
-        return self.adapter_bytes(max_rank, target_modules, bits) + vocabulary * self.dtype_bytes
+        return self.adapter_bytes(max_rank, target_modules) + vocabulary * self.dtype_bytes
 
-    def adapter(
-        self,
-        id: int,
-        name: str,
-        rank: int,
-        target_modules: Sequence[str] = ATTENTION,
-        bits: int | None = None,
-    ) -> Adapter:
+    def adapter(self, id: int, name: str, rank: int, target_modules: Sequence[str] = ATTENTION) -> Adapter:
         """Return the adapter as a replica of this model sees it. Raises InputError for a rank out of range."""
         whole(f"rank of adapter {name}", rank, least=1, most=RANK_MAX)
-        size_bytes = self.adapter_bytes(rank, target_modules, bits)
-        return Adapter(id, name, rank, size_bytes, self.adapter_kv_tokens(rank, target_modules, bits))
+        size_bytes = self.adapter_bytes(rank, target_modules)
+        return Adapter(id, name, rank, size_bytes, self.adapter_kv_tokens(rank, target_modules))

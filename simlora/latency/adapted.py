@@ -10,20 +10,25 @@ from simlora.latency.calibration import Calibration
 
 KERNELS = ("bgmv", "mbgmv", "padded_bmm")
 """Kernels whose coefficients are of adapters of attention only, as S-LoRA, Punica and CaraServe have them."""
-LAUNCHES = ("intercept_s", "per_segment_s")
+CPU = "cpu_lora"
+LAUNCHES = ("intercept_s", "per_segment_s", "sync_s")
 """Coefficients that count launches; the others count bytes or tokens."""
+FIXED = "cpu_lora.tokens_per_core"
+LORA_MODULES = "lora_modules"
+"""In the provenance of a calibration: `all` where its LoRA kernels were made for all projections."""
 
 
 def adapted(calibration: Calibration, model: ModelShape, target_modules: Sequence[str]) -> Calibration:
     """Return the calibration whose LoRA kernels also adapt the MLP, if `target_modules` name some of it.
 
     Launches grow with the number of projections, the rest with their widths: A and B of a rank have in + out weights.
-    A token of a mixture of experts is multiplied with the adapters of its own experts. vLLM's kernels and dLoRA's were
-    measured with all projections, and stay as they are.
+    CPU cores that help take longer likewise. A token of a mixture of experts is multiplied with the adapters of its own
+    experts. vLLM's kernels and dLoRA's were measured with all projections, and stay as they are, and so do those whose
+    provenance says that (LORA_MODULES).
     """
     attention = [module for module in target_modules if module in ATTENTION]
     mlp = [module for module in target_modules if module in MLP]
-    if not mlp:
+    if not mlp or calibration.provenance.get(LORA_MODULES) == "all":
         return calibration
     measured = attention or list(ATTENTION)
     calls = (len(attention) + len(mlp)) / len(measured)
@@ -33,7 +38,8 @@ def adapted(calibration: Calibration, model: ModelShape, target_modules: Sequenc
     coefficients = dict(calibration.coefficients)
     for name in coefficients:
         section, _, kernel = name.rpartition(".")[0].partition(".")
-        if section == "kernels" and kernel.partition(".")[0] in KERNELS:
+        adapts = (section == "kernels" and kernel.partition(".")[0] in KERNELS) or section == CPU
+        if adapts and name != FIXED:
             coefficients[name] *= calls if name.endswith(LAUNCHES) else widths
     return replace(calibration, coefficients=coefficients)
 

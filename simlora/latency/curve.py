@@ -28,6 +28,11 @@ class Curve:
         """The seconds at the first point."""
         return self._seconds[0]
 
+    @property
+    def last(self) -> float:
+        """The count of the last point."""
+        return self._counts[-1]
+
     def at(self, count: float) -> float:
         """Return the seconds at a count."""
         counts, seconds = self._counts, self._seconds

@@ -14,7 +14,8 @@ class Draft:
     `host.per_sequence_s`. A model of its own has its own calibration. A head on the target, such as EAGLE's, has the
     target's: `weights` is its share of the weights that a step reads, `layers` of the layers, and `contexts` of the
     bytes that a token of context has. The shares of EAGLE's follow from its shape (`eagle`).
-    The host's work for a draft's steps is left out: no measurement of it is known.
+    The host's work for a draft's steps is left out: no measurement of it is known. S-LoRA's calibrations have no such
+    coefficients, as its host launches while the GPU computes: there a draft has its share of launches and waits, too.
     Source: Leviathan et al. (ICML'23) §3, whose cost coefficient c is the time of a draft's step over the target's.
     """
 

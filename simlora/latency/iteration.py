@@ -90,14 +90,20 @@ class IterationModel:
     def verify_s(self, sequences: int, each: int, context_tokens: float) -> float:
         """Return the seconds of a step that processes `each` tokens of every sequence, as speculative decoding does.
 
-        All else takes as long as for so many sequences; contexts are read, and the host works, once a sequence.
+        All else takes as long as for so many sequences; contexts are read, and the host works, once a sequence. Beyond
+        the last batch of a curve of steps, tokens add what they add to a pass; the logits of these are left out.
         """
         tokens, contexts_s = each * sequences, self._context_token_s(sequences) * context_tokens
-        if self._step is not None:
-            host_s = self._host_sequence_s * (tokens - sequences)
-            return max(_at(self._step, tokens) - host_s, self._step.least_s) + contexts_s
-        step_s = (self.decode_sequence + self.decode_sequence_sq * tokens) * tokens
-        return self.decode_0 + step_s + contexts_s
+        if self._step is None:
+            step_s = (self.decode_sequence + self.decode_sequence_sq * tokens) * tokens
+            return self.decode_0 + step_s + contexts_s
+        most = tokens
+        beyond_s = 0.0
+        if self._pass is not None and tokens > self._step.last:
+            most = int(self._step.last)
+            beyond_s = max(_at(self._pass, tokens) - _at(self._pass, most), 0.0)
+        host_s = self._host_sequence_s * max(most - sequences, 0)
+        return max(_at(self._step, most) - host_s, self._step.least_s) + beyond_s + contexts_s
 
     def mixed_verify_s(
         self, tokens: int, tokens_sq: int, sequences: int, each: int, context_tokens: float

@@ -140,8 +140,10 @@ def _running_rank(done: Requests) -> float | None:
     """
     ran_s = column(done, "latency_s") - column(done, "ttft_s")
     all_s = float(ran_s.sum())
+    if not all_s > 0:
+        return None
     ran_s *= done["rank"].to_numpy()
-    return float(ran_s.sum()) / all_s if all_s > 0 else None
+    return float(ran_s.sum()) / all_s
 
 
 def _load(requests: Requests, stages: Sequence[Requests]) -> dict[str, Any]:

@@ -222,7 +222,9 @@ def fewest(scenario: Scenario, of: Traffic, cached: bool) -> int:
     """
     model = IterationModel(scenario.calibration)
     prompt_s = min(model.prefill_s(tokens, 0) / tokens for tokens in BATCHES)
+    # A proposal that is accepted as a whole gives so many tokens in the time of one step, at least.
     answer_s = min(model.decode_s(sequences, 0.0) / sequences for sequences in BATCHES)
+    answer_s /= 1 + scenario.replica.speculative_tokens
     busy_s: float = max(
         0.0 if cached else of.rate_rps * of.prompt_tokens * prompt_s,
         of.rate_rps * max(of.output_tokens - 1.0, 0.0) * answer_s,

@@ -34,7 +34,7 @@ SIDE = "side."
 FACTS = (*CONDITIONS, "kind", "system", "changed")
 """What is known of a run: its CONDITIONS, the kind of its calibration (measured, published or derived), its system, and
 what was changed of that."""
-OWN = "that of its GPU, model, TP and engine"
+OWN = "that of its GPU, model, TP or expert parallelism, and engine"
 
 
 def of_tree(tree: Mapping[str, Any]) -> dict[str, str]:
@@ -50,12 +50,17 @@ def of_tree(tree: Mapping[str, Any]) -> dict[str, str]:
     return _in_words(
         gpus,
         str(branch(tree, "model").get("name", ABSENT)),
-        branch(tree, "replica").get("tp"),
+        _tp(branch(tree, "replica").get("tp"), tree),
         tree.get("engine"),
         {name: slo[name] for name in TARGETS if slo.get(name) is not None},
         classes,
         tree.get("calibration"),
     )
+
+
+def _tp(tp: Any, tree: Mapping[str, Any]) -> str:
+    """Return the GPUs of a replica as the name of a calibration has them: 4ep where each expert is on one of them."""
+    return f"{tp or 1}{'ep' if branch(tree, 'replica').get('expert_parallel') is True else ''}"
 
 
 def _mappings(found: Any) -> list[Mapping[str, Any]]:
@@ -76,7 +81,7 @@ def of_run(summary: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
     return _in_words(
         [str(gpu or ABSENT) for gpu in gpus],
         str(run.get("model") or ABSENT),
-        run.get("tp"),
+        _tp(run.get("tp"), config),
         config.get("engine"),
         slo.get("targets") or {},
         classes,
@@ -87,7 +92,7 @@ def of_run(summary: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, s
 def _in_words(
     gpus: Sequence[str],
     model: str,
-    tp: Any,
+    tp: str,
     engine: Any,
     targets: Mapping[str, Any],
     classes: Mapping[str, Mapping[str, Any]],
@@ -100,7 +105,7 @@ def _in_words(
         "model": model,
         "engine": "slora" if engine is None else str(engine),
         "slo": "; ".join([targets_in_words(dict(targets)), *promised]),
-        "calibration": f"{gpus[0]}-{model}-tp{tp or 1}{ending}" if calibration is None else str(calibration),
+        "calibration": f"{gpus[0]}-{model}-tp{tp}{ending}" if calibration is None else str(calibration),
     }
 
 

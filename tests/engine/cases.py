@@ -387,7 +387,7 @@ class Case:
                     fetch=self.kv_fetch,
                 ),
             ),
-            model=replace(TINY, layers=self.layers),
+            model=replace(TINY, layers=self.layers, adapter_bits=self.adapter_bits),
             calibration=calibration,
             replica=limits,
             scaling=ScalingConfig(

@@ -24,6 +24,9 @@ TIMES = ["admitted_s", "first_token_s", "finish_s", "ttft_s", "tpot_s", "latency
 TIMES += ["cold_start_s", "kv_cold_start_s", "blocked_s"]
 COUNTS = [
     "token_steps",
+    "draft_tokens",
+    "accepted_tokens",
+    "verified",
     "preemptions",
     "adapter_hits",
     "adapter_misses",

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from experiments.torture.watch import watched
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.lora_server import LoraServer
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import Link
 from simlora.latency.remote_lora import RemoteLora
@@ -30,12 +33,12 @@ def server_of(simulation: Simulation) -> LoraServer:
 
 def served(**changes: object) -> st.SearchStrategy[Case]:
     """Replicas that share a server of one or two GPUs."""
-    kinds = family(loaders=("cached",), max_loras=(None,))
+    kinds = family(loaders=("cached",), max_loras=(None,), ends=st.one_of(st.none(), st.floats(2**-8, 8.0)))
     plain = kinds.map(
         lambda case: case.but(scheduler="fcfs") if SCHEDULERS[case.scheduler]().merges else case
     )
     return st.builds(
-        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, **changes),
+        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, tp=1, **changes),
         plain,
         st.integers(1, 2),
         st.sampled_from((256.0, 65536.0)),
@@ -54,15 +57,14 @@ def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model() -> 
     remote = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 2**-9, 2.0**40))
     c = COEFFICIENTS
     base_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
-    base_s += 11 * c["decode.per_context_token_s"]
     lora_s = c["kernels.mbgmv.decode.intercept_s"] + 2 * (
         c["kernels.mbgmv.decode.per_rank_sum_s"] + c["kernels.mbgmv.decode.per_sequence_max_rank_s"]
     )
     exposed_s = max(remote.exchange_s(1) + lora_s - remote.hidden_share * base_s, 0.0)
     assert exposed_s > 0
     row = simulation.recorder.requests().loc[0]
-    growth_s = c["decode.per_context_token_s"] * 20 * 19 / 2
-    assert row.finish_s - row.first_token_s == pytest.approx(20 * (base_s + exposed_s) + growth_s)
+    contexts_s = c["decode.per_context_token_s"] * sum(range(11, 31))
+    assert row.finish_s - row.first_token_s == pytest.approx(20 * (base_s + exposed_s) + contexts_s)
     prefill_s = c["kernels.mbgmv.prefill.intercept_s"] + c["kernels.mbgmv.prefill.per_token_rank_s"] * 20
     assert server_of(simulation).busy_s == pytest.approx(20 * lora_s + prefill_s)
 
@@ -85,11 +87,40 @@ def test_fast_forward_equals_the_plain_loop_and_memory_fits(case: Case) -> None:
     assert server_of(fast).busy_s == pytest.approx(server_of(plain).busy_s, abs=1e-9)
 
 
+class EndsWindows(Part):
+    """Begins a new window at every step."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._table = replica.table
+
+    def steps(self, most: int) -> int:
+        return 1
+
+    def after_decode(self, now_s: float) -> None:
+        self._table.end_window()
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_what_a_step_takes_does_not_depend_on_when_its_window_began(replicas: int, gpus: int) -> None:
+    """Contexts outgrow what the server takes in the middle of a window."""
+    c = COEFFICIENTS | {"kernels.mbgmv.decode.intercept_s": 2**-5}
+    rows = tuple(Row(0.0, i % 3, 10, 300, 300) for i in range(2 * replicas))
+    case = ALONE.but(rows=rows, replicas=replicas, lora_server_gpus=gpus, coefficients=c, capacity=10_000)
+    scenario = case.scenario()
+    whole, apart = Simulation(scenario), Simulation(replace(scenario, parts=(EndsWindows,)))
+    for simulation in (whole, apart):
+        simulation.run()
+    ends = [simulation.recorder.requests().finish_s for simulation in (whole, apart)]
+    np.testing.assert_allclose(*ends, rtol=1e-9)
+
+
 @given(served())
 def test_a_server_is_never_busier_than_its_gpus(case: Case) -> None:
     simulation = case.simulation()
     server = server_of(simulation)
     assert server.busy_s <= server.gpus * simulation.clock.now * (1 + 1e-9)
+    assert simulation.recorder.adapter_loads == 0
 
 
 def test_quantised_adapters_are_not_merged() -> None:
@@ -109,7 +140,7 @@ def test_quantised_adapters_are_loaded_faster() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"loader": "blocking"}, "loader=cached: the server has all adapters"),
+        ({"loader": "blocking"}, "loader=cached: it has all adapters"),
         (
             {"adapter_memory": "slots", "max_loras": 3, "adapter_region_tokens": 48, "eviction": "lru"},
             "replica.adapter_memory=unified",
@@ -118,7 +149,17 @@ def test_quantised_adapters_are_loaded_faster() -> None:
         ({"speculative_tokens": 2}, "speculation.tokens=0"),
         ({"engines_per_gpu": 2, "replicas": 2}, "cluster.engines_per_gpu=1"),
         ({"autoscaler": "by_queue", "replicas": 2}, "autoscaler=fixed"),
-        ({"failures": ((0, 1.0, None),), "replicas": 2}, "no cluster.failures"),
+        ({"failures": ((0, 1.0, None),), "replicas": 2}, "no failures or stragglers"),
+        ({"slow_links": ((0, 1.0, None, 2.0),)}, "no cluster.slow_links"),
+        ({"migrates_every_s": 0.1, "migration": "selective_ilp", "replicas": 2}, "does not load adapters"),
+        (
+            {"eviction": "cost_model", "prefix_caching": True, "host_kv_tokens": 20, "reserve": "paged"},
+            "another eviction",
+        ),
+        ({"tp": 2}, "replica.tp=1"),
+        ({"max_cpu_loras": 2}, "replica.max_cpu_loras=null"),
+        ({"adapter_pool": "distributed", "placement": "random", "replicas": 2}, "adapter_pool=replicated"),
+        ({"others": 1, "replicas": 2}, "replicas that are all alike"),
     ],
 )
 def test_mechanisms_that_it_does_not_go_with_are_refused(changes: dict[str, Any], message: str) -> None:

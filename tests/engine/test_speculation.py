@@ -13,11 +13,15 @@ from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.speculation import Speculation, mixed
 from simlora.latency.calibration import Calibration
 from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import IterationModel
 from simlora.memory.reservation import Lookahead, Paged, Peak, Reservation
+from simlora.policies.scheduling.base import SchedulerOutput
 from tests.engine.cases import COEFFICIENTS, TINY, Case, Row, family, speculative
 
 ONE = Case(rows=(Row(0.0, None, 10, 41, 41),), speculative_tokens=3, acceptance=1.0)
@@ -94,7 +98,7 @@ def test_acceptance_by_rank() -> None:
     by_rank = Speculation(tokens=1, acceptance=0.9, adapter_acceptance={8: 0.8, 64: 0.5})
     assert by_rank.accepted([64, 8, 8], seed=1).by_adapter == [0.5, 0.8, 0.8]
     with pytest.raises(InputError, match="has no rank 16, which an adapter has; it has 8, 64"):
-        by_rank.accepted([8, 16], seed=1)
+        by_rank.check_ranks([8, 16])
 
 
 def test_an_adapter_that_joins_later_accepts_as_the_mean_of_adapters() -> None:
@@ -122,6 +126,40 @@ def test_a_request_has_the_same_luck_under_every_policy_and_limit() -> None:
 @given(st.integers(0, 2**70))
 def test_mixed_bits_are_32(value: int) -> None:
     assert 0 <= mixed(value) < 2**32
+
+
+def test_an_adapter_that_joins_later_accepts_as_its_rank_does() -> None:
+    found = Speculation(tokens=1, adapter_acceptance={8: 0.0, 64: 1.0}).accepted([8], seed=1)
+    later = [found.draw(Request(id, Adapter(7, "a", 64, 1, 1), 0.0, 1, 9), 1) for id in range(100)]
+    assert later == [1] * 100
+
+
+def test_prompts_leave_room_in_a_pass_for_what_is_proposed() -> None:
+    """Of 16 tokens a pass, two running requests take two each, or one each where nothing is proposed."""
+    rows = (Row(0.0, None, 4, 30, 30), Row(0.0, None, 4, 30, 30), Row(2**-4, None, 60, 2, 2))
+    case = Case(rows=rows, scheduler="chunked_prefill", speculative_tokens=1, acceptance=0.0)
+    assert [chunks_of(case.but(most_running=most)) for most in (None, 1)] == [
+        [12, 12, 12, 12, 12],
+        [14, 14, 14, 14, 4],
+    ]
+
+
+def chunks_of(case: Case) -> list[int]:
+    """The chunks of the third prompt."""
+    found: list[int] = []
+
+    class Watches(Part):
+        def __init__(self, replica: Replica) -> None:
+            pass
+
+        def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+            pairs = zip(output.prefill, output.chunks, strict=True) if output.chunks else ()
+            found.extend(tokens for request, tokens in pairs if request.id == 2)
+            return 0.0
+
+    simulation = Simulation(replace(case.scenario(), parts=(Watches,)))
+    simulation.run()
+    return found
 
 
 def test_steps_beyond_a_number_of_requests_propose_nothing() -> None:

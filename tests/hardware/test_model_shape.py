@@ -109,7 +109,7 @@ def test_a_shape_out_of_range_is_refused(key, value, message):
 @pytest.mark.parametrize(("bits", "size"), [(None, 4096), (16, 4096), (8, 2048 + 64), (4, 1024 + 64)])
 def test_a_quantised_adapter_has_a_scale_of_two_bytes_for_64_weights(bits: int | None, size: int) -> None:
     """8 ranks of 256 weights: 2048 of them, in 32 groups."""
-    shape = replace(LLAMA_7B, layers=1, hidden=32, heads=1, kv_heads=1, head_dim=32)
-    assert shape.adapter_bytes(8, ATTENTION, bits) == size
-    assert shape.adapter_kv_tokens(8, ATTENTION, bits) == -(-size // shape.kv_bytes_per_token)
-    assert shape.adapter(0, "a", 8, ATTENTION, bits).size_bytes == size
+    shape = replace(LLAMA_7B, layers=1, hidden=32, heads=1, kv_heads=1, head_dim=32, adapter_bits=bits)
+    assert shape.adapter_bytes(8, ATTENTION) == size
+    assert shape.adapter_kv_tokens(8, ATTENTION) == -(-size // shape.kv_bytes_per_token)
+    assert shape.adapter(0, "a", 8, ATTENTION).size_bytes == size

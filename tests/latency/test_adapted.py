@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.hardware.model import ATTENTION, MLP, ModelShape
 from simlora.latency.adapted import adapted
 from simlora.latency.calibration import Calibration
+from simlora.latency.parts.composed import composed
 
 MODEL = ModelShape("m", layers=2, hidden=8, heads=2, kv_heads=2, head_dim=4, intermediate=24, vocab=10)
 MEASURED = Calibration(
@@ -16,6 +18,8 @@ MEASURED = Calibration(
         "kernels.mbgmv.decode.per_rank_sum_s": 3.0,
         "kernels.padded_bmm.decode.per_segment_s": 4.0,
         "kernels.vllm.intercept_s": 5.0,
+        "cpu_lora.per_token_s": 6.0,
+        "cpu_lora.tokens_per_core": 16.0,
     },
 )  # fmt: skip
 
@@ -23,6 +27,13 @@ MEASURED = Calibration(
 @pytest.mark.parametrize("modules", [ATTENTION, ("q", "k", "v"), ()])
 def test_adapters_of_attention_are_as_measured(modules: tuple[str, ...]) -> None:
     assert adapted(MEASURED, MODEL, modules) is MEASURED
+
+
+def test_kernels_of_all_projections_are_as_measured() -> None:
+    """vLLM before V1 has S-LoRA's kernel by another name, whose coefficients are of whichever module there is."""
+    found = composed(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm_v0")
+    assert found is not None
+    assert adapted(found, model_named("llama_3_1_8b"), (*ATTENTION, *MLP)) is found
 
 
 def test_launches_grow_with_projections_and_the_rest_with_their_widths() -> None:
@@ -34,6 +45,8 @@ def test_launches_grow_with_projections_and_the_rest_with_their_widths() -> None
         "kernels.mbgmv.decode.per_rank_sum_s": 3.0 * 160 / 64,
         "kernels.padded_bmm.decode.per_segment_s": 4.0 * 7 / 4,
         "kernels.vllm.intercept_s": 5.0,
+        "cpu_lora.per_token_s": 6.0 * 160 / 64,
+        "cpu_lora.tokens_per_core": 16.0,
     }
 
 

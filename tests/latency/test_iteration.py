@@ -151,3 +151,32 @@ def test_curves_are_read_at_all_replicas_at_once() -> None:
     batches, contexts = np.array([[1, 4], [12, 24]]), np.full((2, 2), 100.0)
     one_by_one = [[model.decode_s(int(batch), 100.0) for batch in row] for row in batches]
     assert model.decode_s(batches, contexts).tolist() == one_by_one
+
+
+VERIFYING = IterationModel(
+    calibration({
+        "prefill.pass_s_by_tokens.16": 0.010, "prefill.pass_s_by_tokens.1016": 0.030,
+        "decode.step_s_by_batch.1": 0.010, "decode.step_s_by_batch.100": 0.020,
+        "decode.per_context_token_s": 1e-6,
+        "host.per_sequence_s": 2e-5,
+    })
+)  # fmt: skip
+
+
+def test_verification_reads_contexts_and_works_on_the_host_once_a_sequence():
+    """20 sequences of 4 tokens: a step of 80, less the host's time for 60 of them."""
+    step_s = 0.010 + 0.010 * 79 / 99
+    assert VERIFYING.verify_s(20, 4, 5000) == pytest.approx(step_s - 60 * 2e-5 + 5000e-6)
+    assert VERIFYING.verify_s(20, 1, 5000) == pytest.approx(VERIFYING.decode_s(20, 5000))
+
+
+def test_verification_beyond_the_last_batch_adds_what_tokens_add_to_a_pass():
+    """50 sequences of 8 tokens: 100 as a step, and 300 more as a pass has them, 20 µs each."""
+    assert VERIFYING.verify_s(50, 8, 0) == pytest.approx(0.020 - 50 * 2e-5 + 300 * 2e-5)
+
+
+def test_a_pass_that_prefills_and_verifies_has_the_tokens_of_both():
+    assert VERIFYING.mixed_verify_s(500, 0, 20, 4, 5000) == pytest.approx(
+        VERIFYING.prefill_s(580, 0) + 20 * 2e-5 + 5000e-6
+    )
+    assert VERIFYING.mixed_verify_s(500, 0, 20, 1, 5000) == pytest.approx(VERIFYING.mixed_s(500, 0, 20, 5000))

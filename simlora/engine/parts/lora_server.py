@@ -11,14 +11,17 @@ from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.scenario import Scenario
+from simlora.hardware.gpu import Gpu
 from simlora.latency.kernels import NO_LORA
 from simlora.latency.models import LatencyModels
 from simlora.latency.remote_lora import RemoteLora
+from simlora.memory.reservation import UNLIMITED
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Miss
 
 
 class LoraServer(SharedGpu):
-    """So many `gpus`, over which adapters and their work are spread evenly, and whose time the replicas share.
+    """So many `gpus`, over which adapters and the work of each pass are spread evenly, and whose time replicas share.
 
     While a replica makes one iteration, each of the others makes one too: an iteration takes the longer of its own time
     and the sum of all their LoRA work over the GPUs, as engines that share a GPU do (gpu_sharing.py).
@@ -29,16 +32,13 @@ class LoraServer(SharedGpu):
         super().__init__()
         self.gpus, self.busy_s = gpus, 0.0
 
-    def serve(
-        self, id: int, own_s: float, slope_s: float, lora_s: float, prefilling: bool = False
-    ) -> tuple[float, float]:
-        """Return what an iteration of `own_s` takes, with `lora_s` of work here, and how much longer each step is."""
+    def serve(self, id: int, lora_s: float, prefilling: bool = False) -> float:
+        """Return what an iteration takes at least, of which `lora_s` are the work here."""
         self._gpu_s[id] = lora_s
         if self._prefilling.get(id) is not prefilling:
             self._prefilling[id] = prefilling
             self._notify(id)
-        crowded_s = total(self._gpu_s.values()) / self.gpus
-        return (own_s, slope_s) if crowded_s <= own_s else (crowded_s, 0.0)
+        return total(self._gpu_s.values()) / self.gpus
 
     def asked_s(self, id: int, own_s: float, lora_s: float) -> float:
         """Return what such an iteration would take, without launching it."""
@@ -49,31 +49,41 @@ class LoraServer(SharedGpu):
 class RemoteRunner(ModelRunner):
     """Runs the base model, while the server computes the LoRA of its tokens.
 
-    `lora_s` is the server's work for the iteration that was launched last, or for each step of it.
+    `lora_s` is the server's work for the iteration that was launched last, or for each step of it. The first `level`
+    steps of a window take as long as the server is busy; after them contexts have grown so that the replica is slower.
     """
 
-    __slots__ = ("_id", "_remote", "_server", "lora_s")
+    __slots__ = ("_id", "_remote", "_server", "level", "lora_s")
 
     def __init__(self, id: int, latency: LatencyModels, remote: RemoteLora, server: LoraServer) -> None:
         super().__init__(latency)
         self._id, self._remote, self._server = id, remote, server
         self.lora_s = 0.0
+        self.level = 0
 
     def prefill_s(self, work: Pass) -> float:
         own_s, self.lora_s = self._pass_s(work)
-        return self._server.serve(self._id, own_s, 0.0, self.lora_s, True)[0]
+        self.level = 0
+        return max(own_s, self._server.serve(self._id, self.lora_s, True))
 
     def priced_s(self, work: Pass) -> float:
         own_s, lora_s = self._pass_s(work)
         return self._server.asked_s(self._id, own_s, lora_s)
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        size, work = len(batch.members), self._decode_work(batch, adapters)
-        base_s = self._iteration.decode_s(size, batch.context_tokens)
+        size, work, iteration = len(batch.members), self._decode_work(batch, adapters), self._iteration
+        empty_s = iteration.decode_s(size, 0)
         self.lora_s = self._kernel.decode_s(work)
-        own_s = base_s + self._exposed_s(base_s, work.tokens, self.lora_s) + self._skipped_request_s * skipped
-        slope_s = self._iteration.decode_slope_s(size)
-        return DecodeWindow(start_s, *self._server.serve(self._id, own_s, slope_s, self.lora_s))
+        own_s = (
+            empty_s + self._exposed_s(empty_s, work.tokens, self.lora_s) + self._skipped_request_s * skipped
+        )
+        own_s += iteration.contexts_s(size, batch.context_tokens)
+        slope_s, busy_s = iteration.decode_slope_s(size), self._server.serve(self._id, self.lora_s)
+        self.level = 0
+        if busy_s <= own_s:
+            return DecodeWindow(start_s, own_s, slope_s)
+        self.level = int((busy_s - own_s) / slope_s) + 1 if slope_s > 0.0 else UNLIMITED
+        return DecodeWindow(start_s, busy_s, 0.0)
 
     def _pass_s(self, work: Pass) -> tuple[float, float]:
         """Return the seconds of a pass on a server that has nothing else to do, and the server's work."""
@@ -104,36 +114,38 @@ class LoraServing(GpuSharing):
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        cluster, policies = scenario.cluster, scenario.policies
+        cluster, policies, replica = scenario.cluster, scenario.policies, scenario.replica
         if not cluster.lora_server_gpus:
             return
-        needs = "cluster.lora_server_gpus needs"
-        if policies.loader().answers != (Miss.FREE,):
-            yield f"{needs} loader=cached: the server has all adapters, and a replica none"
-        if scenario.replica.adapter_memory != "unified" or scenario.replica.full_copies:
-            yield f"{needs} replica.adapter_memory=unified, of which adapters take nothing, and no full copies"
-        if policies.merges:
-            yield f"{needs} a scheduler that merges no adapters"
-        if scenario.speculation.tokens:
-            yield f"{needs} speculation.tokens=0"
-        for key in ("failures", "stragglers", "slow_links", "replica_groups"):
-            if getattr(cluster, key):
-                yield f"{needs} no cluster.{key}"
-        if cluster.engines_per_gpu > 1:
-            yield f"{needs} cluster.engines_per_gpu=1"
-        if scenario.scaling.autoscaler.period_s is not None:
-            yield f"{needs} autoscaler=fixed"
+        for given, instead in (
+            (
+                policies.loader().answers != (Miss.FREE,),
+                "loader=cached: it has all adapters, and a replica none",
+            ),
+            (
+                isinstance(policies.eviction(), Swapper),
+                "another eviction, which does not move adapters by their worth",
+            ),
+            (policies.migration.brings, "a migration that does not load adapters"),
+            (policies.merges, "a scheduler that merges no adapters"),
+            (cluster.adapter_pool == "distributed", "cluster.adapter_pool=replicated"),
+            (replica.adapter_memory != "unified" or replica.full_copies, "replica.adapter_memory=unified"),
+            (replica.max_cpu_loras is not None, "replica.max_cpu_loras=null"),
+            (replica.tp > 1, "replica.tp=1: what its kernels take is not known of a model that is divided"),
+            (cluster.replica_groups, "replicas that are all alike"),
+            (cluster.engines_per_gpu > 1, "cluster.engines_per_gpu=1"),
+            (scenario.speculation.tokens, "speculation.tokens=0"),
+            (scenario.scaling.autoscaler.period_s is not None, "autoscaler=fixed"),
+            (
+                cluster.may_fail or cluster.may_straggle,
+                "no failures or stragglers, which a live cluster may be asked for",
+            ),
+            (cluster.slow_links, "no cluster.slow_links"),
+        ):
+            if given:
+                yield f"cluster.lora_server_gpus needs {instead}"
         if scenario.gpu is not None:
-            modules, bits = scenario.replica.target_modules, scenario.replica.adapter_bits
-            ranks = [adapter.rank for adapter in scenario.trace.adapters]
-            held = total(float(scenario.model.adapter_bytes(rank, modules, bits)) for rank in ranks)
-            has = cluster.lora_server_gpus * scenario.gpu.memory_bytes
-            if held > has:
-                gpus = -int(-held // scenario.gpu.memory_bytes)
-                yield (
-                    f"cluster.lora_server_gpus is {cluster.lora_server_gpus}, must be at least {gpus}: the adapters "
-                    f"have {held / 1e9:.1f} GB, and each {scenario.gpu.name} {scenario.gpu.memory_bytes / 1e9:.1f} GB"
-                )
+            yield from _room(scenario, scenario.gpu)
 
     def __init__(self, replica: Replica, server: LoraServer, runner: RemoteRunner) -> None:
         super().__init__(replica, server)
@@ -143,3 +155,27 @@ class LoraServing(GpuSharing):
         window = self._replica.table.window
         steps = 1 if window is None else window.stop - window.done
         self._server.busy_s += steps * self._runner.lora_s
+
+    def steps(self, most: int) -> int:
+        window, level = self._replica.table.window, self._runner.level
+        return most if window is None or not level else min(most, level - window.done)
+
+    def after_decode(self, now_s: float) -> None:
+        window, level = self._replica.table.window, self._runner.level
+        if window is not None and level and window.done >= level:
+            self._replica.table.end_window()
+
+
+def _room(scenario: Scenario, gpu: Gpu) -> Iterator[str]:
+    """Yield a sentence if the server's GPUs cannot hold all adapters."""
+    replica, gpus = scenario.replica, scenario.cluster.lora_server_gpus
+    sizes = (
+        scenario.model.adapter_bytes(adapter.rank, replica.target_modules)
+        for adapter in scenario.trace.adapters
+    )
+    held = sum(sizes)
+    if held > gpus * gpu.memory_bytes:
+        yield (
+            f"cluster.lora_server_gpus is {gpus}, must be at least {-(-held // gpu.memory_bytes)}: the adapters have "
+            f"{held / 1e9:.1f} GB, and each {gpu.name} {gpu.memory_bytes / 1e9:.1f} GB"
+        )

@@ -73,7 +73,7 @@ class Merging(Part):
 
     @staticmethod
     def requires(scenario: Scenario) -> Iterator[str]:
-        bits = scenario.replica.adapter_bits
+        bits = scenario.model.adapter_bits
         if scenario.policies.merges and bits is not None and bits < 16:
             yield f"replica.adapter_bits is {bits}, must be 16 or null with a scheduler that merges adapters"
 

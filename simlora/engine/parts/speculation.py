@@ -50,6 +50,9 @@ class SpeculativeRunner(ModelRunner):
         step_s += self._propose_s(batch) + self._skipped_request_s * skipped
         return DecodeWindow(start_s, step_s, 0.0)
 
+    def step_tokens(self, batch: RunningBatch) -> int:
+        return len(batch.members) * (self._each if self._proposes(batch) else 1)
+
     def _pass_s(self, work: Pass) -> float:
         total, total_sq, lora = self._prefill_work(work.requests, work.tokens)
         decoding, draft_s = work.decoding, 0.0

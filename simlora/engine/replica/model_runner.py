@@ -76,6 +76,10 @@ class ModelRunner:
         """The adapter that is merged into the weights."""
         return None
 
+    def step_tokens(self, batch: RunningBatch) -> int:
+        """Return the tokens of a batch in an iteration: one a request, unless more are proposed."""
+        return len(batch.members)
+
     def stall(self, until_s: float) -> None:
         """Launch nothing before that time."""
         self.stalled_until_s = max(self.stalled_until_s, until_s)
@@ -116,6 +120,9 @@ class WrappingRunner(ModelRunner):
     @property
     def merged(self) -> Adapter | None:
         return self._runner.merged
+
+    def step_tokens(self, batch: RunningBatch) -> int:
+        return self._runner.step_tokens(batch)
 
 
 def _segmented_prefill(requests: Sequence[Request], tokens: Sequence[int]) -> tuple[int, int, LoraWork]:

@@ -32,7 +32,6 @@ class SchedulerView:
 
     __slots__ = (
         "_clock",
-        "_each",
         "_runner",
         "_scheduler",
         "_table",
@@ -67,7 +66,6 @@ class SchedulerView:
         self.paused: Collection[Request] = table.held[RequestStatus.PAUSED].values()
         self.max_wait_tokens, self.max_num_seqs = config.max_wait_tokens, config.max_num_seqs
         self.served_adapters = served_adapters
-        self._each = 1 + config.speculative_tokens
         self.iterations = self.steps_since_prefill = 0
         self.preempted = False
 
@@ -101,7 +99,7 @@ class SchedulerView:
     @property
     def step_tokens(self) -> int:
         """The tokens that the running batch has in an iteration."""
-        return self._each * len(self.members)
+        return self._runner.step_tokens(self._table.batch)
 
     @property
     def prefilling(self) -> Sequence[Request]:

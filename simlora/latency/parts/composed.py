@@ -10,6 +10,7 @@ from typing import Any
 
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
+from simlora.latency.adapted import LORA_MODULES
 from simlora.latency.calibration import Calibration
 from simlora.latency.parts import slora, vllm, vllm_v0
 from simlora.latency.parts.kernel_times import APART, SAME_SHAPE, KernelTimes, shipped
@@ -70,6 +71,7 @@ def compose(
             },
             "error": _error(parts["error"], times),
             "measured_rank": parts["measured_rank"],
+            **({LORA_MODULES: parts[LORA_MODULES]} if LORA_MODULES in parts else {}),
         },
         coefficients=found,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simlora.hardware.gpu import Gpu
@@ -34,7 +35,9 @@ def coefficients(
     for batch in BATCHES:
         sequences_s = host["sequence_s"] / gpu.host_speed * batch
         found[f"{STEP_BY_BATCH}.{batch}"] = max(launch_s, times.step_s[batch]) + wait_s + sequences_s
-    adapter_bytes = model.adapter_bytes(1)
+    adapter_bytes = replace(model, adapter_bits=None).adapter_bytes(
+        1
+    )  # those of quantised adapters take as long
     adapted_bytes = (
         sum(a * b for a, b in map(model.module_shape, ATTENTION)) * model.layers * model.dtype_bytes
     )

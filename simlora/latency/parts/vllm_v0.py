@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from simlora.hardware.gpu import Gpu
@@ -21,7 +22,8 @@ def coefficients(
     mostly for each sequence: scheduling, detokenizing, and the API server in the same process.
     """
     lora = parts["lora"]
-    rank_s = model.adapter_bytes(1, (*ATTENTION, *MLP)) / times.tp / gpu.memory_bandwidth_bytes_per_s
+    whole = replace(model, adapter_bits=None)  # the kernels of quantised adapters take as long
+    rank_s = whole.adapter_bytes(1, (*ATTENTION, *MLP)) / times.tp / gpu.memory_bandwidth_bytes_per_s
     found = engine(times, gpu, model, parts)
     for phase, each in (("decode", "sequence"), ("prefill", "token")):
         kernel = f"kernels.bgmv.{phase}"

@@ -131,10 +131,10 @@ class Peak(Reservation):
     def advance(self, request: Request, tokens: int, step: int) -> None:
         last, offset = request.held_until, request.held_offset
         self._take(last, offset)
-        # Its last step comes earlier; the most that it ever holds stays the same, and so does the bound.
         request.held_until, request.held_offset = last - tokens, offset + tokens
         _insert(self._entries, Entry(last - tokens, offset + tokens))
         self._offsets += tokens
+        self._bound += tokens  # others may stay longer beside it than the peak so far had them
 
     def held_tokens(self, request: Request, step: int) -> int:
         return request.held_offset + step

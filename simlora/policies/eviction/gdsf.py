@@ -49,4 +49,4 @@ class Gdsf(Eviction):
     def value(self, adapter: Adapter, idle: IdleView) -> float:
         """Return what an adapter is worth: its age, and its uses times the seconds that a slot of it saves."""
         age = self._ages[bisect_right(self._grown_s, idle.last_use_s(adapter)) - 1]
-        return age + idle.uses(adapter) * idle.load_s(adapter) / adapter.kv_tokens
+        return age + idle.uses(adapter) * idle.load_s(adapter) / max(adapter.kv_tokens, 1)
