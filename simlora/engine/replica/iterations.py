@@ -201,7 +201,7 @@ class Iterations:
         self.view.steps_since_prefill = 0
 
     def count_steps(self, window: DecodeWindow, now_s: float) -> None:
-        """The window's steps up to `stop` are over: each running request has gained a token per step, or more by a part."""
+        """The window's steps up to `stop` are over: each running request has gained a token a step, or more."""
         table, hooks, batch = self.table, self.hooks, self.table.batch
         steps, size = window.stop - window.done, len(batch.members)
         table.stats.decoded(window, steps, size, now_s)
