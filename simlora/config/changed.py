@@ -21,12 +21,18 @@ from simlora.core.trees import branch, leaves
 OF_CLUSTER = (
     "adapter_pool",
     "engines_per_gpu",
+    "kv_fetch",
+    "kv_store_bytes",
+    "kv_store_servers",
+    "lora_server_gpus",
     "max_outstanding",
     "memory_shares",
     "prefill_replicas",
     "status_every_s",
 )
 """Keys of the cluster that say how a system works; the others say how much there is to serve with, and what fails."""
+OF_HOST = ("kv_disk_bytes",)
+"""Likewise of the hosts."""
 NOT_OF_REPLICA = ("tp",)
 """Keys of a replica that say on how many GPUs it runs, which is told with the GPU."""
 MEASURED = "operating_points"
@@ -52,11 +58,7 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
     except (HydraException, OmegaConfBaseException, InputError, KeyError):
         return {}  # such as a slot that was taken out, which is refused elsewhere, with its reason
     now = _sections(plain(config, resolve=False))
-    apart = now.get("cluster.prefill_replicas")  # or the router of those that decode is not asked
-    now, before = (
-        {key: value for key, value in one.items() if apart or not key.startswith(f"{DECODE_ROUTER}.")}
-        for one in (now, before)
-    )
+    now, before = _asked(now, now), _asked(before, now)
     found: dict[str, Any] = dict(others)
     for slot in (*POLICIES, DECODE_ROUTER):
         target = f"{slot}._target_"
@@ -65,6 +67,17 @@ def changed(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[
             before = {key: value for key, value in before.items() if not key.startswith(f"{slot}.")}
     differ = (key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key))
     return found | {key: now.get(key) for key in differ}
+
+
+def _asked(keys: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a configuration with those of `now` asks: not of what decodes or drafts, if nothing does."""
+    absent = [] if now.get("cluster.prefill_replicas") else [DECODE_ROUTER]
+    absent += [] if now.get("speculation.tokens") else ["speculation"]
+    return {
+        key: value
+        for key, value in keys.items()
+        if key == "speculation.tokens" or key.partition(".")[0] not in absent
+    }
 
 
 @lru_cache(maxsize=64)  # asked for with every run
@@ -87,6 +100,8 @@ def _sections(tree: Mapping[str, Any]) -> dict[str, Any]:
         "engine": tree.get("engine"),
         "replica": {key: value for key, value in replica.items() if key not in NOT_OF_REPLICA},
         "cluster": {key: cluster.get(key) for key in OF_CLUSTER},
+        "host": {key: branch(tree, "host").get(key) for key in OF_HOST},
+        "speculation": branch(tree, "speculation"),
         "parts": tree.get("parts"),
     }
     return {place: value for place, value in leaves(sections) if MEASURED not in place.split(".")}

@@ -141,15 +141,18 @@ def system_name(system: str) -> str:
     return system
 
 
+WHOLE = ("speculation.",)
+"""Sections whose keys say little by themselves."""
+
+
 def with_changes(system: str, changes: Mapping[str, Any]) -> str:
     """Return what a system is called of which keys were changed: `slora + scheduler=lcfs + max_loras=8`.
 
     This is the one rule for terminals, tables, legends and pages. `changes` are by dotted keys, as
-    `simlora.config.changed` finds them.
+    `simlora.config.changed` finds them; of those in WHOLE the section is told, too.
     """
-    return " + ".join(
-        [system, *(f"{key.rpartition('.')[2]}={plain(value)}" for key, value in changes.items())]
-    )
+    names = {key: key if key.startswith(WHOLE) else key.rpartition(".")[2] for key in changes}
+    return " + ".join([system, *(f"{names[key]}={plain(value)}" for key, value in changes.items())])
 
 
 def plain(value: Any) -> str:

@@ -174,6 +174,13 @@ def test_a_configuration_and_its_run_say_the_same() -> None:
         ),
         (("system=slora", "parts=[mine.Stalls]"), "slora + parts=[mine.Stalls]"),
         (("system=loraserve", "placement.operating_points={8: 4000}"), "loraserve"),
+        (
+            ("system=vllm", "speculation.tokens=4", "speculation.draft=eagle"),
+            "vllm + speculation.tokens=4 + speculation.draft=eagle",
+        ),
+        (("system=vllm", "speculation.draft=eagle"), "vllm"),
+        (("system=slora", "cluster.lora_server_gpus=1"), "slora + lora_server_gpus=1"),
+        (("system=vllm", "host.kv_disk_bytes=1e12"), "vllm + kv_disk_bytes=1e+12"),
     ],
 )
 def test_a_system_is_called_by_what_was_changed_of_it(overrides: tuple[str, ...], name: str) -> None:
