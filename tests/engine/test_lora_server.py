@@ -51,16 +51,17 @@ def test_adapters_take_no_memory_and_are_never_loaded() -> None:
     assert all(replica.kv.adapters.adapter_tokens == 0 for replica in simulation.fleet.replicas)
 
 
-def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model() -> None:
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus: int) -> None:
     """A prefill of 10 tokens, and then 20 steps of one sequence, each charged what does not hide."""
-    simulation = ALONE.simulation()
+    simulation = ALONE.but(lora_server_gpus=gpus).simulation()
     remote = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 2**-9, 2.0**40))
     c = COEFFICIENTS
     base_s = c["decode.intercept_s"] + c["decode.per_sequence_s"] + c["decode.per_sequence_sq_s"]
     lora_s = c["kernels.mbgmv.decode.intercept_s"] + 2 * (
         c["kernels.mbgmv.decode.per_rank_sum_s"] + c["kernels.mbgmv.decode.per_sequence_max_rank_s"]
     )
-    exposed_s = max(remote.exchange_s(1) + lora_s - remote.hidden_share * base_s, 0.0)
+    exposed_s = max(remote.exchange_s(1) + lora_s / gpus - remote.hidden_share * base_s, 0.0)
     assert exposed_s > 0
     row = simulation.recorder.requests().loc[0]
     contexts_s = c["decode.per_context_token_s"] * sum(range(11, 31))

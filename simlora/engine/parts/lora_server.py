@@ -104,9 +104,13 @@ class RemoteRunner(ModelRunner):
         return base_s + exposed_s + self._skipped_request_s * work.skipped, lora_s
 
     def _exposed_s(self, base_s: float, tokens: int, lora_s: float) -> float:
-        """Return by how much longer than the base model's an iteration is."""
+        """Return how much longer an iteration is than the base model's alone.
+
+        Each GPU of the server does its share of `lora_s`. A share of `base_s` hides the exchange and that work.
+        `base_s` leaves contexts out in decode, and holds them in a pass that prefills too.
+        """
         hidden_s = self._remote.hidden_share * base_s
-        return max(self._remote.exchange_s(tokens) + lora_s - hidden_s, 0.0)
+        return max(self._remote.exchange_s(tokens) + lora_s / self._server.gpus - hidden_s, 0.0)
 
 
 class LoraServing(GpuSharing):
