@@ -20,6 +20,7 @@ CHUNKED = ("chunked_prefill", "chunked_slo")
 SWAPPERS = ("cost_model", "banded_lru")
 MERGING = ("merged_per_batch", "peft_continuous")
 """Those that merge adapters, and do not pause requests of others."""
+MERGES = (*MERGING, "credit", "merged_only")
 DECODE_ROUTERS = ("round_robin", "most_idle", "adapter_affinity", "pending_time", "rank_aware", "gie_lora")
 
 
@@ -229,8 +230,8 @@ def _mend_cluster(draft: Draft) -> None:
             slots["autoscaler"] = keys["autoscaler"] = "fixed"
     if keys.get("cluster.engines_per_gpu", "1") != "1":
         keys["replica.tp"] = "1"
-        for key in ("cluster.failures", "cluster.stragglers", "cluster.slow_links", "cluster.replica_groups"):
-            keys.pop(key, None)
+        for key in (*values.INCIDENTS, "replica_groups"):
+            keys.pop(f"cluster.{key}", None)
     _mend_groups(draft)
     replicas, hosts = int(keys["cluster.replicas"]), int(keys["host.replicas"])
     if "1" in keys.get("cluster.stragglers", "") and replicas < 2:
@@ -238,6 +239,8 @@ def _mend_cluster(draft: Draft) -> None:
     if "host: 1" in keys.get("cluster.failures", "") and replicas <= hosts:
         keys.pop("cluster.failures")
     _put_apart(draft)
+    _put_lora_server(draft)
+    _put_beyond(draft)
 
 
 def _put_apart(draft: Draft) -> None:
@@ -255,8 +258,59 @@ def _put_apart(draft: Draft) -> None:
     if goes and draft.happens(0.3):
         keys.pop("cluster.failures", None)
         draft.put("cluster.prefill_replicas", draft.one((1, replicas - 1)))
-        draft.put("cluster.network", draft.one(("infiniband_hdr", "nvlink_3", "pcie_3_x16")))
+        draft.put("cluster.network", draft.one(values.NETWORKS))
         draft.put("router@decode_router", draft.one(DECODE_ROUTERS))
+
+
+def _put_lora_server(draft: Draft) -> None:
+    """Have GPUs of their own hold the adapters, where all else goes with it or can be dropped."""
+    keys, slots = draft.keys, draft.slots
+    at_rest = {"migration": "stay", "autoscaler": "fixed"}
+    goes = (
+        all(slots[slot] == choice for slot, choice in at_rest.items())
+        and slots["scheduler"] not in MERGES
+        and slots["eviction"] not in SWAPPERS
+        and "distributed" not in (keys.get("cluster.adapter_pool"), "distributed" * draft.base.distributed)
+        and keys.get("cluster.engines_per_gpu", "1") == keys["replica.tp"] == "1"
+        and draft.replica("adapter_memory") == "unified"
+        and draft.replica("full_copies") == "false"
+        and "loader" not in draft.base.bound
+    )
+    if goes and draft.happens(0.5):
+        for key in (*values.INCIDENTS, "replica_groups"):
+            keys.pop(f"cluster.{key}", None)
+        keys.pop("replica.max_cpu_loras", None)
+        slots["loader"] = "cached"
+        draft.put("loader", "cached")
+        draft.put("cluster.lora_server_gpus", draft.one((1, 2)))
+        draft.put("cluster.network", draft.one(values.NETWORKS))
+
+
+def _put_beyond(draft: Draft) -> None:
+    """Add a draft, tiers of KV below the host, clients that react, and fewer bits, where all else goes with it."""
+    keys, slots = draft.keys, draft.slots
+    alone = keys.get("cluster.engines_per_gpu", "1") == "1"
+    plain = slots["scheduler"] not in MERGES
+    proposes = alone and plain and "cluster.lora_server_gpus" not in keys
+    if proposes and draft.replica("reserve") != "padded" and draft.happens(0.2):
+        _put_drawn(draft, values.SPECULATION)
+    hosts_keep = draft.replica("prefix_caching") == "true" and draft.replica("host_kv_bytes") not in (
+        "0",
+        "0.0",
+    )
+    if alone and hosts_keep and draft.happens(0.5):
+        _put_drawn(draft, values.TIERS)
+    if "until_missed" not in keys and draft.happens(0.15):
+        _put_drawn(draft, values.CLIENTS)
+        if keys["clients.outstanding"] == "null":
+            keys.pop("clients.think_s")  # between the calls of a closed loop
+    if plain and draft.replica("full_copies") == "false" and draft.happens(0.1):
+        draft.put("replica.adapter_bits", draft.one((8, 4)))
+
+
+def _put_drawn(draft: Draft, options: Mapping[str, Sequence[Any]]) -> None:
+    for key, choices_of_key in options.items():
+        draft.put(key, draft.one(choices_of_key))
 
 
 def _mend_groups(draft: Draft) -> None:

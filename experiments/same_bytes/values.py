@@ -133,3 +133,26 @@ GROUPS = (
     "[{{gpu: a40, replicas: 1, calibration: '{path}'}}]",
 )
 CLASSES = "slo.classes=[{name: gold, share: 0.3, ttft_s: 1}, {name: free, share: 0.7, ttft_s: 8}]"
+
+INCIDENTS = ("failures", "stragglers", "slow_links")
+NETWORKS = ("infiniband_hdr", "nvlink_3", "pcie_3_x16")
+SPECULATION = {
+    "speculation.tokens": (1, 2, 5),
+    "speculation.draft": ("ngram", "eagle"),
+    "speculation.acceptance": (0.3, 0.7, 1),
+    "speculation.adapter_acceptance": ("null", "[0, 0.9]", "{8: 0.9, 16: 0.8, 32: 0.6, 64: 0.4, 128: 0}"),
+    "speculation.most_running": ("null", 1, 6),
+}
+TIERS = {
+    "host.kv_disk_bytes": (0, "1.0e+9", "2.0e+10"),
+    "cluster.kv_store_bytes": ("5.0e+8", "2.0e+10"),
+    "cluster.kv_store_servers": (1, 2),
+    "cluster.kv_fetch": ("by_cost", "always"),
+}
+CLIENTS = {
+    "clients.outstanding": ("null", 4, 30),
+    "clients.think_s": (0, 0.3),
+    "clients.patience_s": ("null", 0.5, 4),
+    "clients.retries": (0, 1, 5),
+    "clients.backoff_s": (0.05, 0.5),
+}

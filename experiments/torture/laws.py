@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.torture.watch import Watched
+from experiments.torture.watch import watched
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
+from simlora.engine.clients import Clients
+from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.independent import independent
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ClusterConfig, Kind, Scenario
+from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, Scenario
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand
@@ -61,7 +63,11 @@ class Law:
 
 def table(scenario: Scenario) -> pd.DataFrame:
     """Return the requests after a run."""
-    return Simulation(scenario).run().requests()
+    if not scenario.clients.react:
+        return Simulation(scenario).run().requests()
+    simulation = ClientSimulation(scenario)
+    simulation.run()
+    return simulation.requests()
 
 
 def same(one: pd.DataFrame, other: pd.DataFrame, shift_s: float = 0.0, within_s: float = WITHIN_S) -> None:
@@ -104,6 +110,7 @@ def quiet(scenario: Scenario) -> Scenario:
         cluster=calm(scenario.cluster),
         policies=policies,
         scaling=replace(scenario.scaling, autoscaler=Fixed()),
+        clients=Clients(),
         until_s=None,
         until_missed=None,
     )
@@ -115,15 +122,23 @@ def steady(scenario: Scenario) -> Scenario:
     return replace(
         scenario,
         cluster=replace(scenario.cluster, adapter_pool="replicated", host_memory_bytes=None),
-        policies=replace(scenario.policies, router=RoundRobin(), placement=ReplicateAll()),
+        policies=replace(
+            scenario.policies, router=RoundRobin(), decode_router=RoundRobin(), placement=ReplicateAll()
+        ),
     )
 
 
 def one_gpu_each(scenario: Scenario) -> bool:
-    """Whether each replica has its GPU and its host for itself, and all are alike and do the same."""
+    """Whether each replica has its GPU and its host for itself, shares nothing else, and all do the same."""
     cluster = scenario.cluster
     alone = cluster.engines_per_gpu == 1 and cluster.replicas_per_host == 1 and not cluster.kv_token_budgets
-    return alone and not cluster.prefill_replicas
+    shared = cluster.prefill_replicas or cluster.lora_server_gpus or cluster.kv_tiers.store_bytes
+    return alone and not shared
+
+
+def as_lucky(scenario: Scenario) -> bool:
+    """Whether requests do as well under other numbers: which tokens of a draft are accepted follows from these."""
+    return not scenario.speculation.tokens
 
 
 def without_adapters(trace: Trace) -> Trace:
@@ -147,7 +162,7 @@ def moved(scenario: Scenario, by_s: float) -> Scenario:
 
 def _holds_invariants(make: Make) -> None:
     try:
-        Watched(make()).run()
+        watched(make())
     except AssertionError as error:
         raise Broken(f"an invariant is broken: {error or 'see the traceback'}") from error
 
@@ -297,7 +312,8 @@ def _more_gpus(make: Make) -> None:
     def of(factor: int) -> pd.DataFrame:
         scenario = steady(make())
         replica = replace(scenario.replica, max_num_seqs=1, prefix_caching=False, host_kv_tokens=0)
-        cluster = replace(scenario.cluster, replicas=factor * scenario.cluster.replicas, replica_groups=())
+        replicas = factor * scenario.cluster.replicas
+        cluster = replace(scenario.cluster, replicas=replicas, replica_groups=(), kv_tiers=KvTiersConfig())
         return table(
             replace(
                 scenario,
@@ -450,12 +466,14 @@ LAWS: Mapping[str, Law] = {
     "unused": Law("an adapter that no request uses does not matter", counts_no_adapters, _unused),
     "halves": Law(
         "what is far apart does not matter to each other",
-        lambda scenario: one_gpu_each(scenario) and acts_on_requests_alone(scenario),
+        lambda scenario: one_gpu_each(scenario) and as_lucky(scenario) and acts_on_requests_alone(scenario),
         _halves,
     ),
     "doubled": Law(
         "twice the requests on twice the replicas end at the same times",
-        lambda scenario: one_gpu_each(scenario) and not scenario.cluster.replica_groups,
+        lambda scenario: (
+            one_gpu_each(scenario) and as_lucky(scenario) and not scenario.cluster.replica_groups
+        ),
         _doubled,
     ),
     "idle_incidents": Law(

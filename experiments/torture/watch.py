@@ -13,6 +13,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster.adapter_store import FetchingLink
+from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.kv_offload import PrefixCachingKV
@@ -404,8 +405,12 @@ class Watched(Simulation):
         return found
 
 
+class WatchedClients(Watched, ClientSimulation):
+    """The same of a run whose clients react."""
+
+
 def watched(scenario: Scenario) -> Watched:
     """Return the cluster after the scenario was run under observation."""
-    simulation = Watched(scenario)
+    simulation = WatchedClients(scenario) if scenario.clients.react else Watched(scenario)
     simulation.run()
     return simulation

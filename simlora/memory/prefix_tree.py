@@ -404,12 +404,12 @@ class PrefixTree:
         self.frontier.change(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
-        if segment.host_s > now_s:
-            segment.ready_s = segment.host_s  # still on its way to the host: its copy to HBM has not begun
-        elif self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
+        if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             there_s, segment.ready_s = segment.ready_s, self._send(tokens, now_s, segment.ready_s)
             for listener in self.listeners:
                 listener.sent(tokens, now_s, there_s, segment.ready_s)
+        if segment.host_s > now_s:
+            segment.ready_s = segment.host_s  # still on its way to the host: its copy to HBM has not begun
 
     def enter(self, segment: Segment, computed: bool = False) -> None:
         """Put a segment into HBM, copied or `computed` anew; the caller sets `ready_s`."""

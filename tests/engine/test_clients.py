@@ -15,7 +15,7 @@ from simlora.engine.clients import Clients
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, steps_s
-from tests.engine.cases import Case, Row, cases
+from tests.engine.cases import Case, Row, cases, family
 from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
 from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
 from tests.examples import share
@@ -66,10 +66,17 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
     assert set(calls(ours)["status"]) <= {"answered", "gave up"}
 
 
-@given(case=cases(), patience_s=st.sampled_from((0.01, 0.1, 0.5, 2.0)), retries=st.integers(0, 2))
+@given(
+    case=family(loaders=("blocking", "cached", "asynchronous")),
+    patience_s=st.sampled_from((0.01, 0.1, 0.5, 2.0)),
+    retries=st.integers(0, 2),
+    outstanding=st.sampled_from((None, 3)),
+)
 @share(1 / 3)
-def test_iterations_taken_together_change_nothing(case: Case, patience_s: float, retries: int) -> None:
-    clients = Clients(patience_s=patience_s, retries=retries, outstanding=3)
+def test_iterations_taken_together_change_nothing(
+    case: Case, patience_s: float, retries: int, outstanding: int | None
+) -> None:
+    clients = Clients(patience_s=patience_s, retries=retries, outstanding=outstanding)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
     pd.testing.assert_frame_equal(calls(fast), calls(plain), check_exact=True)
     pd.testing.assert_frame_equal(fast.requests(), plain.requests(), check_exact=True)

@@ -20,7 +20,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, Straggler
 from simlora.engine.parts.reporting import TokenStream
 from simlora.engine.scenario import Scenario
-from tests.engine.by_hand import prefill_s, step_s
+from tests.engine.by_hand import prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
 from tests.engine.test_hooks import Released
 from tests.examples import share
@@ -276,6 +276,18 @@ def test_a_client_that_leaves_the_queue_is_aborted_at_once() -> None:
     assert rows.status.tolist() == ["finished", "aborted"]
     assert rows.output_tokens.tolist() == [2, 5]
     assert not driven.fleet.replicas[0].kv.tokens()
+
+
+def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() -> None:
+    """The second request needs all of the pool's 60 slots, and the third what the first one leaves of them."""
+    driven = DrivenSimulation(CASE.but(reserve="full").scenario())
+    requests = [driven.submit(Submitted(*asked)) for asked in ((4, 40), (20, 40), (4, 5))]
+    leaves_s = prefill_s(4) + steps_s(2, 5) + step_s(7) / 2
+    driven.advance(leaves_s)
+    driven.cancel(requests[1])
+    rows = driven.close().requests()
+    assert rows.status.tolist() == ["finished", "aborted", "finished"]
+    assert rows.admitted_s[2] == prefill_s(4) + steps_s(3, 5)
 
 
 def test_a_client_that_leaves_while_the_prompt_is_processed_has_one_token() -> None:

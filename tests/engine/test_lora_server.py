@@ -9,11 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
+from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
+from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.lora_server import LoraServer
+from simlora.engine.parts.lora_server import LoraServer, RemoteRunner
+from simlora.engine.replica.model_runner import Pass
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
+from simlora.engine.replica.running_batch import RunningBatch
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import Link
 from simlora.latency.remote_lora import RemoteLora
@@ -68,6 +72,29 @@ def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus:
     assert row.finish_s - row.first_token_s == pytest.approx(20 * (base_s + exposed_s) + contexts_s)
     prefill_s = c["kernels.mbgmv.prefill.intercept_s"] + c["kernels.mbgmv.prefill.per_token_rank_s"] * 20
     assert server_of(simulation).busy_s == pytest.approx(20 * lora_s + prefill_s)
+
+
+def test_nothing_hides_behind_attention() -> None:
+    """The exchange and the server's kernels hide behind the weights that are read; attention comes on top of that."""
+    runner = ALONE.simulation().fleet.replicas[0].runner
+    assert isinstance(runner, RemoteRunner)
+    adapter, c = Adapter(0, "a", 2, 128, 0), COEFFICIENTS
+
+    def pass_s(prompt_tokens: int, chunked_tokens: int) -> tuple[float, float, float]:
+        """Return the seconds of a prefill, of a decode step, and of both in one pass."""
+        prefilled = Request(0, adapter, 0.0, 300, 9)
+        prefilled.chunked_tokens = chunked_tokens
+        batch = RunningBatch([9, 9])
+        batch.join(Request(1, adapter, 0.0, prompt_tokens, 9), 1)
+        apart_s, both_s = (
+            runner.priced_s(Pass((prefilled,), (8,), decoding, 0, 1)) for decoding in (None, batch)
+        )
+        return apart_s, runner.decode(0.0, batch, 0, 1).base_s, both_s
+
+    short, long = pass_s(10, 0), pass_s(200, 100)
+    squares_s, contexts_s = 8 * 2 * 100 * c["prefill.per_token_sq_s"], 190 * c["decode.per_context_token_s"]
+    more_s = [after - before for before, after in zip(short, long, strict=True)]
+    assert more_s == pytest.approx([squares_s, contexts_s, squares_s + contexts_s])
 
 
 def test_replicas_share_its_time() -> None:

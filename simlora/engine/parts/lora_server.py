@@ -72,10 +72,12 @@ class RemoteRunner(ModelRunner):
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         size, work, iteration = len(batch.members), self._decode_work(batch, adapters), self._iteration
-        empty_s = iteration.decode_s(size, 0)
+        weights_s = iteration.decode_s(size, 0)
         self.lora_s = self._kernel.decode_s(work)
         own_s = (
-            empty_s + self._exposed_s(empty_s, work.tokens, self.lora_s) + self._skipped_request_s * skipped
+            weights_s
+            + self._exposed_s(weights_s, work.tokens, self.lora_s)
+            + self._skipped_request_s * skipped
         )
         own_s += iteration.contexts_s(size, batch.context_tokens)
         slope_s, busy_s = iteration.decode_slope_s(size), self._server.serve(self._id, self.lora_s)
@@ -90,26 +92,27 @@ class RemoteRunner(ModelRunner):
         total_tokens, total_sq, lora = self._prefill_work(work.requests, work.tokens)
         decoding, iteration, kernel = work.decoding, self._iteration, self._kernel
         if decoding is None:
-            base_s, lora_s, beside = (
+            beside = NO_LORA
+            weights_s, base_s = (
+                iteration.prefill_s(total_tokens, 0),
                 iteration.prefill_s(total_tokens, total_sq),
-                kernel.prefill_s(lora),
-                NO_LORA,
             )
+            lora_s = kernel.prefill_s(lora)
         else:
-            size, context_tokens = len(decoding.members), decoding.context_tokens
-            beside = self._decode_work(decoding, work.adapters)
-            base_s = iteration.mixed_s(total_tokens, total_sq, size, context_tokens)
+            size, beside = len(decoding.members), self._decode_work(decoding, work.adapters)
+            weights_s = iteration.mixed_s(total_tokens, 0, size, 0)
+            base_s = iteration.mixed_s(total_tokens, total_sq, size, decoding.context_tokens)
             lora_s = kernel.mixed_s(lora, beside)
-        exposed_s = self._exposed_s(base_s, lora.tokens + beside.tokens, lora_s)
+        exposed_s = self._exposed_s(weights_s, lora.tokens + beside.tokens, lora_s)
         return base_s + exposed_s + self._skipped_request_s * work.skipped, lora_s
 
-    def _exposed_s(self, base_s: float, tokens: int, lora_s: float) -> float:
+    def _exposed_s(self, weights_s: float, tokens: int, lora_s: float) -> float:
         """Return how much longer an iteration is than the base model's alone.
 
-        Each GPU of the server does its share of `lora_s`. A share of `base_s` hides the exchange and that work.
-        `base_s` leaves contexts out in decode, and holds them in a pass that prefills too.
+        Each GPU of the server does its share of `lora_s`. The exchange and that work hide behind a share of
+        `weights_s`, which is what the iteration takes without attention.
         """
-        hidden_s = self._remote.hidden_share * base_s
+        hidden_s = self._remote.hidden_share * weights_s
         return max(self._remote.exchange_s(tokens) + lora_s / self._server.gpus - hidden_s, 0.0)
 
 

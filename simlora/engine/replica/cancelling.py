@@ -40,6 +40,7 @@ def cancel(replica: Replica, request: Request, outputs: MutableSequence[int]) ->
         return True
     if any(each.id == request.id for each in table.queue):
         table.abort(request, REASON, replica.clock.now)
+        replica.interrupt()  # those behind it may be admitted, and the queue is shorter to look at
         return True
     return False
 
