@@ -81,10 +81,10 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
-def test_what_is_evicted_before_it_has_come_to_the_host_comes_there_as_late_and_is_not_sent() -> None:
-    """It was on its way to the host until 10 s, and would have been in HBM at 12."""
-    sent: list[int] = []
-    tree = with_host(1000, send=lambda tokens, now_s, there_s: sent.append(tokens) or now_s)  # type: ignore[func-returns-value]
+def test_of_what_is_evicted_before_it_has_come_to_the_host_the_slots_are_told_of() -> None:
+    """It comes to the host as late: it was on its way until 10 s, and would have been in HBM at 12."""
+    told: list[float] = []
+    tree = with_host(1000, send=lambda tokens, now_s, there_s: told.append(there_s) or now_s)  # type: ignore[func-returns-value]
     tree.bring_to_host(request(0, 1, 2), 8, 10.0, 0.0)
     holding = request(1, 1, 2)
     assert started(tree, holding, 1.0) == 8
@@ -92,7 +92,25 @@ def test_what_is_evicted_before_it_has_come_to_the_host_comes_there_as_late_and_
     segment.ready_s = 12.0
     tree.leave(holding, 2.0)
     tree.evict(8, 3.0)
-    assert (segment.resident, segment.ready_s, sent) == (False, 10.0, [])
+    assert (segment.resident, segment.ready_s, told) == (False, 10.0, [12.0])
+
+
+def test_so_are_those_of_what_was_to_come_back_before_it_had_gone() -> None:
+    """Slots that it was to be written to may still be read by other copies, which it had waited for."""
+    told: list[float] = []
+
+    def send(tokens: int, now_s: float, there_s: float) -> float:
+        told.append(there_s)
+        return now_s if there_s > now_s else now_s + 5.0
+
+    tree = with_host(send=send)
+    serve(tree, (1, 2))
+    (segment,) = tree.claim_prefix(request(1, 1, 2))
+    tree.take_out(segment, 1.0)
+    tree.enter(segment)
+    segment.ready_s = 9.0
+    tree.take_out(segment, 2.0)
+    assert (segment.ready_s, told) == (6.0, [0.0, 9.0])
 
 
 @pytest.mark.parametrize("written_until_s, heard", [(4.0, []), (5.0, [5.0])])
