@@ -443,9 +443,15 @@ def counts_no_adapters(scenario: Scenario) -> bool:
 
 
 def asks_for_no_names(scenario: Scenario) -> bool:
-    """Whether names decide nothing at all: llm-d's `lora-load-state` gives each a replica by its hash."""
+    """Whether names decide nothing at all.
+
+    llm-d's `lora-load-state` gives each adapter a replica by its hash, and how much of a draft each accepts may be
+    drawn in their order.
+    """
     scorers = getattr(scenario.policies.router, "_scorers", ())
-    return forgets_names(scenario) and not any(isinstance(each, LoraLoadState) for each in scorers)
+    hashed = any(isinstance(each, LoraLoadState) for each in scorers)
+    drawn = scenario.speculation.tokens and isinstance(scenario.speculation.adapter_acceptance, tuple)
+    return forgets_names(scenario) and not hashed and not drawn
 
 
 LAWS: Mapping[str, Law] = {
