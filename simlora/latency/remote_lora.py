@@ -18,7 +18,8 @@ class RemoteLora:
     round takes the latency of the link twice and the bytes of both ways, over the links of all `tp` GPUs of a replica.
     A token of a mixture of experts is sent once for each of its experts.
     The outputs are added to those of the base model's own product, which the GPU computes meanwhile: rounds and kernels
-    of the server hide behind as much of an iteration as the adapted projections have of the weights that it reads.
+    of the server hide behind as much of an iteration, without its attention, as the adapted projections have of the
+    weights that it reads.
     Source: InfiniLoRA (arXiv 2604.07173), a LoRA server apart from the GPUs of the base model, of which this is the
     principle; its kernels, its GPU-initiated communication and its provisioning are not modelled.
     """
