@@ -71,7 +71,12 @@ def _manifest(sources: Iterable[Path]) -> dict[str, Any]:
     finally:
         del sys.path[0]
     names = [path.as_posix() for path in sources]
-    return {"suffix": EXTENSION_SUFFIXES[0], "hash": hash_of(names, Path()), "sources": names}
+    return {
+        "suffix": EXTENSION_SUFFIXES[0],
+        "flags": FLAGS,
+        "hash": hash_of(names, Path()),
+        "sources": names,
+    }
 
 
 def _compiled(sources: Iterable[Path]) -> bool:
@@ -97,7 +102,7 @@ def _compile(sources: Iterable[Path]) -> None:
             target_dir=f"{folder}/c",
         )
         for module in modules:
-            module.extra_compile_args += FLAGS
+            module.extra_compile_args = [*module.extra_compile_args, *FLAGS]  # mypyc has one list for all
         command = Distribution({"name": PACKAGE, "ext_modules": modules}).get_command_obj("build_ext")
         command.inplace, command.parallel, command.build_temp = True, os.cpu_count(), f"{folder}/objects"
         command.ensure_finalized()

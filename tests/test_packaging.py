@@ -54,7 +54,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: zipfi
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_a_wheel_can_be_compiled_in_a_folder_that_is_not_installed(
+def test_the_types_that_mypyc_reads_hold_in_a_folder_that_is_not_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mypyc reads types as mypy does, which hides errors of an editable install: `make compiled` does not show them."""

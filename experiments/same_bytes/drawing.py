@@ -12,6 +12,7 @@ import numpy as np
 from experiments.same_bytes import values
 from experiments.same_bytes.composed import SLOTS, System, system, systems
 from simlora.config.composing import choices
+from simlora.engine.scenario import KV_HANDOVERS
 
 SHARE_UNMENDED = 0.05
 """Of the scenarios, whose parts are left as drawn, so that refusals are compared too."""
@@ -258,6 +259,7 @@ def _put_apart(draft: Draft) -> None:
     if goes and draft.happens(0.3):
         keys.pop("cluster.failures", None)
         draft.put("cluster.prefill_replicas", draft.one((1, replicas - 1)))
+        draft.put("cluster.kv_handover", draft.one(KV_HANDOVERS))
         draft.put("cluster.network", draft.one(values.NETWORKS))
         draft.put("router@decode_router", draft.one(DECODE_ROUTERS))
 
@@ -300,7 +302,7 @@ def _put_beyond(draft: Draft) -> None:
     )
     if alone and hosts_keep and draft.happens(0.5):
         _put_drawn(draft, values.TIERS)
-    if "until_missed" not in keys and draft.happens(0.15):
+    if not {"until_missed", "cluster.prefill_replicas"} & keys.keys() and draft.happens(0.15):
         _put_drawn(draft, values.CLIENTS)
         if keys["clients.outstanding"] == "null":
             keys.pop("clients.think_s")  # between the calls of a closed loop

@@ -4,9 +4,9 @@
 
 A scenario is a system with exchanged policies, limits, cluster, workload, failures, slow replicas and links,
 autoscaling, migration, chunks, prefixes, a distributed pool, prefill and decode apart, a draft, tiers of KV, a LoRA
-server and clients that react, as they are drawn together. Its invariants are checked at every event, and then each law
-that applies to it. Scenario n of a seed is always the same. For what is found the
-commands are printed that show it again. Exit status: 0 nothing found, 1 something, 2 bad input, 130 interrupted.
+server, adapters of fewer bits and clients that react, as they are drawn together. Its invariants are checked at every
+event, and then each law that applies to it. Scenario n of a seed is always the same. For what is found the commands are
+printed that show it again. Exit status: 0 nothing found, 1 something, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -42,7 +42,6 @@ class TreeWatch(TreeListener):
         self.added_tokens = self.out_tokens = self.back_tokens = self.dropped_tokens = 0
         self.sent_tokens = self.brought_tokens = self.fetched_tokens = 0
         self.leaving: Later = []
-        self.given_up: Later = []
 
     def everything(self) -> Iterator[Segment]:
         """Yield all segments; each is found where it says."""
@@ -79,11 +78,10 @@ class TreeWatch(TreeListener):
     def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
         if there_s > now_s:
             assert done_s == now_s, "KV that has not come yet goes back"
-            self.given_up.append((there_s, tokens))
-        else:
-            assert done_s > now_s
-            self.sent_tokens += tokens
-            self.leaving.append((done_s, tokens))
+            return
+        assert done_s > now_s
+        self.sent_tokens += tokens
+        self.leaving.append((done_s, tokens))
 
 
 class Watch(Part):
@@ -102,13 +100,11 @@ class Watch(Part):
         self.shape = (0, 0)
         self.resident: dict[int, Adapter] = {}
         self.ready_s: dict[int, float] = {}
-        self.given_up: Later = []
         self.inserted, self.before = 0, (0, 0, 0)
         self.landings_s: list[float] = []
         self.loaded: list[Adapter] = []
         self.cache.on_change += (self.adapter,)
         self.link.to_gpu.on_transfer += (self.transfer,)
-        self._stop_loading()
 
     @property
     def swapper(self) -> UnifiedSwapper | None:
@@ -126,7 +122,7 @@ class Watch(Part):
             self.inserted += 1
             self.landings_s.append(ready_s)
         else:
-            self.given_up.append((self.ready_s.pop(id), self.resident.pop(id).kv_tokens))
+            del self.ready_s[id], self.resident[id]
 
     def transfer(self, begin_s: float, until_s: float, what: Adapter | int | None) -> None:
         """A copy from the host to HBM has been started."""
@@ -137,20 +133,6 @@ class Watch(Part):
     def on_plan(self, plan: LoadPlan, now_s: float) -> None:
         """Requests wait for weights and KV of their own, and for slots that a copy still reads."""
         self.landings_s += map(self.replica.loader.ready_s, plan.deferred)
-
-    def _stop_loading(self) -> None:
-        """Keep the slots of requests that are put back while what they wait for is still on its way."""
-        stops, status = self.table.stops, RequestStatus.LOADING_ADAPTER
-        if status not in stops:
-            return
-        stop = stops[status]
-
-        def stopped(request: Request, now_s: float) -> bool:
-            own_tokens = self.kv.own_tokens(request, self.table.batch.step)
-            self.given_up.append((self.replica.loader.ready_s(request), own_tokens))
-            return stop(request, now_s)
-
-        stops[status] = stopped
 
     def on_turn(self, now_s: float) -> None:
         if self.table.prefill:
@@ -179,8 +161,7 @@ class Watch(Part):
     def check_slots_are_free(self) -> None:
         """Nothing is written over KV that is still on its way to the host, when an iteration begins.
 
-        What waits for its weights, and what is still to come over the link, is not there yet. If it is given up before
-        it has come, what takes its slots then does not know that other copies were still to leave them.
+        What waits for its weights, and what is still to come over the link, is not there yet.
         """
         cached, kv, step, now_s = self.cached, self.kv, self.table.batch.step, self.replica.clock.now
         if cached is None:
@@ -201,11 +182,9 @@ class Watch(Part):
         adapters = {} if self.config.divided else self.resident
         there_tokens = own_tokens + kv_tokens
         there_tokens += sum(a.kv_tokens for id, a in adapters.items() if self.ready_s[id] <= start_s)
-        for later in (cached.leaving, cached.given_up, self.given_up):
-            later[:] = [(until_s, tokens) for until_s, tokens in later if until_s > start_s]
+        cached.leaving = [(until_s, tokens) for until_s, tokens in cached.leaving if until_s > start_s]
         leaving_tokens = sum(tokens for _, tokens in cached.leaving)
-        unknown_tokens = sum(tokens for _, tokens in (*cached.given_up, *self.given_up))
-        assert there_tokens + leaving_tokens - unknown_tokens <= self.config.kv_token_budget, (
+        assert there_tokens + leaving_tokens <= self.config.kv_token_budget, (
             "slots are written to that are still being copied to the host"
         )
 

@@ -19,10 +19,10 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
     """Return what was handed over from replicas that prefill to those that decode; None where each does both.
 
     All requests count, also beside a window. `wait_s` is from a request's first token until a decode replica admits it,
-    and `copy_s` from there until its KV is there, with the time for which a link was busy with others: each of requests
-    for which it is over. `link_busy_share` is of the makespan, out of each replica that prefills and into each that
-    decodes. `requests_by_source` counts by the replica that prefilled; figures by replica, and rows of requests, are of
-    the replica at which a request ended.
+    and `copy_s` from there until its KV is there, with the time for which a link was busy with others, 0 if it came
+    before: each of requests for which it is over. `link_busy_share` is of the makespan, out of each replica that
+    prefills and into each that decodes. `requests_by_source` counts by the replica that prefilled; figures by replica,
+    and rows of requests, are of the replica at which a request ended.
     """
     apart = simulation.apart
     if apart is None:
@@ -39,7 +39,7 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
         "kv_tokens": transfers.tokens,
         "kv_bytes": transfers.tokens * simulation.scenario.model.kv_bytes_per_token,
         "wait_s": distribution(log.asked_s - first_s),
-        "copy_s": distribution(log.end_s - log.asked_s),
+        "copy_s": distribution(np.maximum(log.end_s - log.asked_s, 0.0)),
         "link_busy_share": links,
     }
 
@@ -69,7 +69,8 @@ def handovers(simulation: Simulation, requests: Requests) -> pd.DataFrame:
 def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     """Return the requests as each pool sees them, in order of arrival there; () where each replica does both.
 
-    To the pool that decodes a request arrives with its first token, and is admitted when its KV begins to come.
+    To the pool that decodes a request arrives with its first token, and is admitted when its KV begins to come, or has
+    begun to.
     """
     if simulation.apart is None:
         return ()
@@ -80,7 +81,9 @@ def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     prefilling = decoding.copy()
     prefilling[log.request] = log.source
     prefilled = rows.assign(replica=prefilling)
-    decoded = rows.loc[log.request].assign(admitted_s=log.begin_s).reset_index(drop=True)
+    decoded = (
+        rows.loc[log.request].assign(admitted_s=np.maximum(log.begin_s, log.asked_s)).reset_index(drop=True)
+    )
     decoded["arrival_s"] = decoded["first_token_s"]
     decoded["queue_s"] = decoded["admitted_s"] - decoded["arrival_s"]
     decoded["latency_s"] = decoded["finish_s"] - decoded["arrival_s"]

@@ -22,6 +22,7 @@ OF_CLUSTER = (
     "adapter_pool",
     "engines_per_gpu",
     "kv_fetch",
+    "kv_handover",
     "kv_store_bytes",
     "kv_store_servers",
     "lora_server_gpus",

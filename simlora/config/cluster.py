@@ -30,6 +30,7 @@ CLUSTER_KEYS = (
     "slow_links",
     "replica_groups",
     "prefill_replicas",
+    "kv_handover",
     "lora_server_gpus",
     "kv_store_bytes",
     "kv_store_servers",
@@ -97,6 +98,7 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
     config = ClusterConfig(
         engines_per_gpu=whole("cluster.engines_per_gpu", engines, "replicas", least=1, most=REPLICAS_MAX),
         prefill_replicas=as_whole(cluster.get("prefill_replicas")),
+        kv_handover=str(cluster.get("kv_handover")),
         lora_server_gpus=as_whole(cluster.get("lora_server_gpus")),
         replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         max_outstanding=as_whole(cluster.get("max_outstanding")),

@@ -23,7 +23,7 @@ from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring, StoreAccess
-from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvTransfers
+from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvStreaming, KvTransfers
 from simlora.engine.parts.lora_server import LoraServer, LoraServing, RemoteRunner
 from simlora.engine.parts.merging import Merging, MergingRunner
 from simlora.engine.parts.pausing import Pausing
@@ -43,7 +43,7 @@ from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica.scheduler_view import SchedulerView, Trials
-from simlora.engine.scenario import ClusterConfig, Scenario
+from simlora.engine.scenario import BY_LAYER, ClusterConfig, Scenario
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
@@ -250,6 +250,7 @@ class Assembly:
         kv, link, scenario, tracing = replica.kv, replica.host_link, self.scenario, self.recorder.tracing
         loader = replica.loader if isinstance(replica.loader, OverlappedLoader) else None
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
+        streams = None
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
             if self.stores:
@@ -270,11 +271,16 @@ class Assembly:
         if isinstance(kv.reservation, Pausable) and self.scheduler.pauses:
             yield Pausing(replica, kv.reservation)
         if isinstance(kv.reservation, Pausable) and self.transfers is not None and self.prefills:
-            yield KvSending(replica, kv.reservation, self.transfers)
+            sending = KvSending(replica, kv.reservation, self.transfers)
+            yield sending
+            if scenario.cluster.kv_handover == BY_LAYER:
+                streams = KvStreaming(sending, self.transfers, self.outputs, scenario.model.layers)
         if self.config.reserve == "padded":
             yield Padding()
         if loader is not None:
             yield from self._overlapping(replica, loader)
+        if streams is not None:
+            yield streams
         if isinstance(model, MergingRunner):
             yield Merging(replica, model)
         if isinstance(link, DiskTierLink):

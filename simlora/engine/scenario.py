@@ -35,6 +35,7 @@ from simlora.policies.scheduling.base import Scheduler
 
 ADAPTER_POOLS = ("replicated", "distributed")
 KV_FETCHES = ("by_cost", "always")
+WHOLE, BY_LAYER = KV_HANDOVERS = ("whole", "by_layer")
 STORE_MAX = 10**18
 STORE_SERVERS_MAX = 10_000
 
@@ -140,7 +141,8 @@ class ClusterConfig:
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
-    goes from one to the other over the `network`. `lora_server_gpus` hold all adapters and compute LoRA for all
+    goes from one to the other over the `network`, by `kv_handover`: whole, once the request is admitted there; or by
+    layer, while the prompt is computed. `lora_server_gpus` hold all adapters and compute LoRA for all
     replicas, which they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the
     hosts' memory.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
@@ -162,6 +164,7 @@ class ClusterConfig:
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
     prefill_replicas: int = 0
+    kv_handover: str = WHOLE
     lora_server_gpus: int = 0
     kv_tiers: KvTiersConfig = KvTiersConfig()
     faults_on_request: bool = False
@@ -178,6 +181,7 @@ class ClusterConfig:
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
+        choice("cluster.kv_handover", self.kv_handover, KV_HANDOVERS)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         check_incidents(self.failures, self.hosts)

@@ -16,7 +16,7 @@ class TreeListener:
         """KV has left HBM."""
 
     def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
-        """KV that left HBM, where it is from `there_s` on, is on the host at `done_s`."""
+        """KV that left HBM is copied to the host until `done_s`; where it had not come before `there_s`, it is not."""
 
     def brought(self, tokens: int) -> None:
         """KV that was not cached comes to the host from elsewhere."""

@@ -16,7 +16,15 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
-from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, Policies, ScalingConfig, Scenario
+from simlora.engine.scenario import (
+    KV_HANDOVERS,
+    ClusterConfig,
+    Kind,
+    KvTiersConfig,
+    Policies,
+    ScalingConfig,
+    Scenario,
+)
 from simlora.engine.speculation import Speculation
 from simlora.hardware.link import Link
 from simlora.hardware.model import ModelShape
@@ -281,6 +289,7 @@ class Case:
     until_s: float | None = None
     replicas: int = 1
     prefill_replicas: int = 0
+    kv_handover: str = "whole"
     lora_server_gpus: int = 0
     adapter_bits: int | None = None
     decode_router: str = "most_idle"
@@ -365,6 +374,7 @@ class Case:
             cluster=ClusterConfig(
                 replicas=self.replicas,
                 prefill_replicas=self.prefill_replicas,
+                kv_handover=self.kv_handover,
                 lora_server_gpus=self.lora_server_gpus,
                 engines_per_gpu=self.engines_per_gpu,
                 max_outstanding=self.max_outstanding,
@@ -650,6 +660,8 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
     case = case.but(
         replicas=prefill + decode,
         prefill_replicas=prefill,
+        kv_handover=draw(st.sampled_from(KV_HANDOVERS)),
+        layers=draw(st.sampled_from((1, 4))),
         router=draw(st.sampled_from(("round_robin", "most_idle", "rank_aware", "adapter_affinity"))),
         decode_router=draw(st.sampled_from(("round_robin", "most_idle", "pending_time", "adapter_affinity"))),
         network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),

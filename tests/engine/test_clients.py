@@ -17,6 +17,7 @@ from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import Case, Row, cases, family
 from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
+from tests.engine.test_fast_forward import assert_same as assert_same_run
 from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
 from tests.examples import share
 
@@ -78,6 +79,7 @@ def test_iterations_taken_together_change_nothing(
 ) -> None:
     clients = Clients(patience_s=patience_s, retries=retries, outstanding=outstanding)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
+    assert_same_run(fast, plain)
     pd.testing.assert_frame_equal(calls(fast), calls(plain), check_exact=True)
     pd.testing.assert_frame_equal(fast.requests(), plain.requests(), check_exact=True)
 

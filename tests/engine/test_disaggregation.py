@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,48 @@ def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones(
     assert table.finish_s[0] == log.end_s[0] + steps_s(4, 21), "no token is computed twice"
     assert simulation.recorder.token_steps == 4
     assert table.migrations[0] == 0
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("bytes_per_s", "end_s"),
+    [
+        (2.0**22, lambda pass_s, layer_s: pass_s + layer_s),
+        (64.0, lambda pass_s, layer_s: pass_s / 4 + 4 * layer_s),
+    ],
+    ids=["fast", "slow"],
+)
+def test_layer_by_layer_the_last_one_comes_a_layer_after_the_pass_or_all_after_the_first(
+    bytes_per_s: float, end_s: Callable[[float, float], float], fast_forward: bool
+) -> None:
+    changes = {"kv_handover": "by_layer", "layers": 4, "network_bytes_per_s": bytes_per_s}
+    row = Row(0.0, None, 40, 5, 5)
+    _, table, log = run(row, fast_forward=fast_forward, **changes)
+    assert table.first_token_s[0] == prefill_s(40)
+    assert log.end_s[0] == pytest.approx(end_s(prefill_s(40), 40 * KV_BYTES / bytes_per_s), abs=2**-7)
+    assert table.finish_s[0] == pytest.approx(log.end_s[0] + steps_s(4, 41)), "no token is computed twice"
+
+
+@BOTH
+def test_kv_that_has_come_layer_by_layer_waits_for_a_seat_and_takes_no_memory_where_it_was_computed(
+    fast_forward: bool,
+) -> None:
+    """The decode replica has one seat; all three prompts are computed one after the other, and handed over."""
+    rows = tuple(Row(0.0, None, 40, 20, 20) for _ in range(3))
+    changes = {"kv_handover": "by_layer", "capacity": 80, "max_num_seqs": 1, "network_bytes_per_s": 65536.0}
+    _, table, log = run(*rows, fast_forward=fast_forward, **changes)
+    assert (log.end_s < table.finish_s[0]).all()
+    assert table.finish_s[1] == pytest.approx(table.finish_s[0] + steps_s(19, 41))
+    assert (table.status == "finished").all()
+
+
+def test_layer_by_layer_prompts_of_a_pass_are_shared_out_as_when_they_are_handed_over() -> None:
+    rows = tuple(Row(0.0, None, 8, 9, 9) for _ in range(4))
+    both = [
+        run(*rows, replicas=3, decode_router="most_idle", kv_handover=how)[1].replica.tolist()
+        for how in ("whole", "by_layer")
+    ]
+    assert both[0] == both[1] == [1, 2, 1, 2]
 
 
 @BOTH
@@ -324,7 +367,9 @@ def test_memory_fits_and_all_requests_end_at_every_event(case: Case, fast_forwar
     assert sorted(log.request) == finished.index[finished.output_tokens > 1].tolist(), (
         "each is handed over once"
     )
-    assert (log.begin_s >= table.first_token_s[log.request]).all()
+    if case.kv_handover == "whole":
+        assert (log.begin_s >= table.first_token_s[log.request]).all()
+    assert (log.end_s > table.first_token_s[log.request]).all()
     event(f"a copy waits for a link: {(np.diff(np.sort(log.begin_s)) == 0).any()}")
     event(f"preempted: {simulation.recorder.preemptions > 0}")
 

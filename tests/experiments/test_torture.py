@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from experiments.same_bytes.calibration import written
+from experiments.same_bytes.drawing import drawn
 from experiments.torture import __main__ as torture
 from experiments.torture import laws as laws_module
 from experiments.torture.__main__ import BROKEN, HELD, main, tried
-from experiments.torture.laws import LAWS, asks_for_no_names, counts_no_adapters, quiet
+from experiments.torture.laws import LAWS, as_lucky, asks_for_no_names, counts_no_adapters, quiet
 from simlora.api.preparing import composed, ready
 
 SEED = 7
@@ -88,6 +89,40 @@ def test_the_law_of_names_leaves_out_the_router_that_hashes_them(router: str, ap
         *composed(["system=chunked_prefill", f"router={router}", "workload.duration_s=1"])
     ).scenario
     assert asks_for_no_names(scenario) is applies
+
+
+@pytest.mark.parametrize(
+    ("tokens", "acceptance", "applies"), [(0, "[0,1]", True), (2, "[0,1]", False), (2, "null", True)]
+)
+def test_the_law_of_names_leaves_out_drafts_whose_acceptance_is_drawn_by_adapter(
+    tokens: int, acceptance: str, applies: bool
+) -> None:
+    drafts = (f"speculation.tokens={tokens}", f"speculation.adapter_acceptance={acceptance}")
+    scenario = ready(*composed(["system=chunked_prefill", *drafts, "workload.duration_s=1"])).scenario
+    assert asks_for_no_names(scenario) is applies
+    assert as_lucky(scenario) == (tokens == 0)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "speculation.tokens",
+        "cluster.lora_server_gpus",
+        "cluster.kv_store_bytes",
+        "cluster.kv_handover",
+        "clients.patience_s",
+        "replica.adapter_bits",
+    ],
+)
+def test_scenarios_have_every_mechanism_that_a_composition_of_policies_has_not(
+    key: str, calibration: Path
+) -> None:
+    keys = [
+        override.partition("=")[0]
+        for number in range(400)
+        for override in drawn(SEED, number, calibration).overrides
+    ]
+    assert keys.count(key) >= 4
 
 
 def test_a_quiet_scenario_has_reports_at_no_times_of_their_own() -> None:

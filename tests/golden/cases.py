@@ -246,6 +246,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "slo.classes=[{name: gold, share: 0.3, ttft_s: 1}, {name: free, share: 0.7, ttft_s: 10}]",
     ),
     "apart": (*APART, "system=chunked_prefill"),
+    "apart-by-layer": (*APART, "system=chunked_prefill", "cluster.kv_handover=by_layer"),
     "apart-fcfs": (*APART, "system=slora", "loader=asynchronous", "router@decode_router=adapter_affinity"),
     "apart-kinds": (*APART, "system=vllm", "cluster.replica_groups=[{gpu: h100_80g, replicas: 2}]"),
     "apart-merged": (*APART, "system=dlora", *CREDITS, "migration=stay", "placement=replicate_all"),

@@ -21,16 +21,18 @@ from simlora.engine.scenario import Scenario
 class Disaggregation:
     """Sends a request to the prefill pool with one token to generate, and from there to the decode pool.
 
-    `routing` chooses the decode replica, once the first token is there; `transfers` bring it the KV. Source: vLLM's
-    proxies for prefill and decode instances, which send max_tokens=1 to the former; DistServe (OSDI'24) §3, whose
-    prefill instance answers the first token.
+    `routing` chooses the decode replica, once the first token is there, or, where KV goes layer by layer, when its
+    pass begins; `transfers` bring it the KV. Source: vLLM's proxies for prefill and decode instances, which send
+    max_tokens=1 to the former; DistServe (OSDI'24) §3, whose prefill instance answers the first token.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, dispatcher: Dispatcher, routing: Routing) -> None:
         first, network, model = scenario.cluster.prefill_replicas, scenario.cluster.network, scenario.model
         limits = [scenario.config_of(replica) for replica in range(scenario.cluster.replicas)]
         kv_bytes = [model.kv_bytes_per_gpu(each.tp) for each in limits]
-        self.transfers = KvTransfers(fleet.clock, network.transfer_s, kv_bytes, self.hand_over)
+        self.transfers = KvTransfers(
+            fleet.clock, network.transfer_s, kv_bytes, self.hand_over, self.choose_ahead
+        )
         self._fleet, self._dispatcher, self._routing = fleet, dispatcher, routing
         self._first = first  # of those that decode
         kinds = [first, *(replica for replica in scenario.firsts if replica > first)]
@@ -39,6 +41,10 @@ class Disaggregation:
         dispatcher.on_arrive += (self.arrive,)
         dispatcher.unservable = self.unservable
         self._declared = scenario.trace.max_output_tokens.data  # by request
+        self._ahead: dict[
+            int, int
+        ] = {}  # the decode replica that was chosen, by request that is being prefilled
+        self._choosing: Request | None = None
 
     def slow_down(self, host: int, factor: float) -> None:
         """The links of a host are slow from now on, or no longer."""
@@ -51,7 +57,8 @@ class Disaggregation:
     def among(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas that are in the pool which a request is for."""
         prefills = replicas < self._first
-        return replicas[prefills if request.first_token_s < 0.0 else ~prefills]
+        first = request.first_token_s < 0.0 and request is not self._choosing
+        return replicas[prefills if first else ~prefills]
 
     def unservable(self, request: Request, adapter: Adapter | None, config: ReplicaConfig) -> str:
         """Return why a request could never run on a prefill replica, or on any that decodes; empty if it could.
@@ -70,11 +77,25 @@ class Disaggregation:
 
     def hand_over(self, request: Request, source: int) -> None:
         """A prefill replica has the first token of a request that goes on."""
-        dispatcher = self._dispatcher
+        dispatcher, handoff = self._dispatcher, Handoff(request, request.token_s)
         dispatcher.withdraw(source, request)
         request.max_output_tokens = self._declared[request.id]
+        if request.id in self._ahead:
+            dispatcher.deliver(handoff, source, self._ahead.pop(request.id))
+            return
         target = self._routing.choose(request, dispatcher.candidates(request))
-        dispatcher.assign(Handoff(request, request.token_s), source, target)
+        dispatcher.assign(handoff, source, target)
+
+    def choose_ahead(self, request: Request, source: int) -> int:
+        """Return the decode replica for a request whose last pass begins; it counts as one of its requests from now."""
+        dispatcher = self._dispatcher
+        self._choosing, request.max_output_tokens = request, self._declared[request.id]
+        target = self._routing.choose(request, dispatcher.candidates(request))
+        dispatcher.promise(request, target)
+        self._fleet.bind(request, source)
+        self._choosing, request.max_output_tokens = None, 1
+        self._ahead[request.id] = target
+        return target
 
 
 def disaggregated(

@@ -173,10 +173,19 @@ class Dispatcher:
 
     def assign(self, handoff: Handoff, source: int, target: int) -> None:
         """A replica gets a request that another no longer has, at a boundary of that one."""
+        self.promise(handoff.request, target)
+        self.deliver(handoff, source, target)
+
+    def promise(self, request: Request, target: int) -> None:
+        """Count a request as one of a replica that gets it, now or later."""
         self._outstanding[target] += 1
-        self._fleet.bind(handoff.request, target)
+        self._fleet.bind(request, target)
         for listener in self.on_assign:
-            listener(target, handoff.request)
+            listener(target, request)
+
+    def deliver(self, handoff: Handoff, source: int, target: int) -> None:
+        """Give a replica a request that was promised to it, at a boundary of the one that no longer has it."""
+        self._fleet.bind(handoff.request, target)
         handing_over(self._fleet.replicas[target]).receive(handoff, source)
 
     def dispatch_pending(self) -> None:

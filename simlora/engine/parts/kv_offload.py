@@ -47,10 +47,11 @@ class PrefixCachingKV(InFlightKV):
     def send_out(self, tokens: int, now_s: float, there_s: float) -> float:
         """Copy cached KV to the host that is in HBM since `there_s`; return when it is on the host.
 
-        KV that is still on its way from the host need not go back, but its slots are written to until it has come.
+        KV that is still on its way from the host need not go back, but its slots count as in use until it would have
+        come.
         """
         if there_s > now_s:
-            insort(self.copies, (there_s, tokens))
+            self.give_up(tokens, there_s, now_s)
             return now_s
         self.host_link.kv_tokens_out += tokens
         done_s = self.host_link.send_kv(tokens, now_s)

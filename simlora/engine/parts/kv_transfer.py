@@ -23,7 +23,7 @@ from simlora.policies.placement.replicate_all import ReplicateAll
 
 
 class Handovers(NamedTuple):
-    """What was handed over `[requests]`, by which replica; and when the KV was sent for, and copied: NaN: not yet."""
+    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied: NaN: not yet."""
 
     request: NDArray[np.int64]
     source: NDArray[np.int64]
@@ -33,27 +33,43 @@ class Handovers(NamedTuple):
 
 
 class Transfer:
-    """The KV of a request, in tokens: it is kept by a part, and maybe on the way to another.
+    """The KV of a request, in tokens: it is kept by a part, and maybe on the way to another replica.
 
-    `place` is that in the log; `wanted` is whether a replica still waits for it.
+    `place` is that in the log; `wanted` is whether it is still of use where it goes; `there` whether it has come there.
+    One that `streams` goes in `layers`, all of which are computed at `computed_s`.
     """
 
-    __slots__ = ("begin_s", "place", "request", "source", "target", "tokens", "wanted")
+    __slots__ = (
+        "begin_s",
+        "computed_s",
+        "layers",
+        "place",
+        "request",
+        "source",
+        "streams",
+        "target",
+        "target_id",
+        "there",
+        "tokens",
+        "wanted",
+    )
 
     def __init__(self, request: Request, source: KvSending, tokens: int, place: int) -> None:
         self.request, self.source, self.tokens, self.place = request, source, tokens, place
-        self.target: KvReceiving | None = None
-        self.wanted = False
-        self.begin_s = inf
+        self.target: KvReceiving | None = None  # that has admitted the request
+        self.target_id = -1
+        self.wanted = self.there = self.streams = False
+        self.layers = 1
+        self.begin_s, self.computed_s = inf, -inf
 
 
 class KvTransfers:
-    """The KV that prefill replicas keep, and the links over which decode replicas fetch it: each has one each way.
+    """The KV that prefill replicas keep, and the links over which decode replicas get it: each has one each way.
 
     Copies begin in the order in which they were asked for, but each as soon as both of its links are free. `bytes_s` is
     how long so many bytes take a link, `kv_bytes` `[replicas]` what the KV of a token takes on each GPU of a replica;
-    each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps it. `tokens`
-    have been copied.
+    each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps it; `choose`
+    returns the decode replica of a request whose prompt is being computed. `tokens` have been copied.
     """
 
     def __init__(
@@ -62,8 +78,11 @@ class KvTransfers:
         bytes_s: Callable[[float], float],
         kv_bytes: Sequence[int],
         hand_over: Callable[[Request, int], None],
+        choose: Callable[[Request, int], int],
     ) -> None:
-        self._clock, self._bytes_s, self._kv_bytes, self.hand_over = clock, bytes_s, kv_bytes, hand_over
+        self._clock, self._bytes_s, self._kv_bytes = clock, bytes_s, kv_bytes
+        self.hand_over, self._choose = hand_over, choose
+        self._streams: dict[int, Transfer] = {}  # by request, whose prompt is being computed
         self._kept: dict[int, Transfer] = {}  # by request
         self._asked: list[Transfer] = []  # in order, of which no copy has begun
         self._out: dict[int, Transfer] = {}  # the copy under way, by the replica that it comes from
@@ -76,13 +95,37 @@ class KvTransfers:
         self._asked_s, self._begin_s, self._end_s = array("d"), array("d"), array("d")
         self.tokens = 0
 
+    def stream(
+        self, request: Request, source: KvSending, tokens: int, start_s: float, pass_s: float, layers: int
+    ) -> None:
+        """Send KV to a decode replica layer by layer, in the pass that begins then and completes the prompt.
+
+        A layer goes when it is computed and the one before it has gone; the last one goes after the pass. On free links
+        they have come when they would have come in one stretch that begins so late that no layer waits in it: here
+        they are such a stretch, which takes its links as a whole.
+        """
+        kept = self._streams[request.id] = self._new(request, source, tokens)
+        kept.target_id, kept.wanted = self._choose(request, source.replica_id), True
+        kept.streams, kept.layers, kept.computed_s = True, layers, start_s + pass_s
+        layer_s = self._layer_s(kept)
+        from_s = max(start_s + pass_s / layers, kept.computed_s - (layers - 1) * layer_s)
+        self._clock.call(max(from_s, self._clock.now), STORE, request.id, partial(self._ask, kept))
+
     def keep(self, request: Request, source: KvSending, tokens: int) -> None:
-        """A prefill replica has so many tokens of a request's KV."""
-        self._kept[request.id] = Transfer(request, source, tokens, len(self._ids))
+        """A prefill replica has so many tokens of a request's KV, all of its prompt's."""
+        self._kept[request.id] = (
+            self._streams.pop(request.id)
+            if request.id in self._streams
+            else self._new(request, source, tokens)
+        )
+
+    def _new(self, request: Request, source: KvSending, tokens: int) -> Transfer:
+        kept = Transfer(request, source, tokens, len(self._ids))
         self._ids.append(request.id)
         self._sources.append(source.replica_id)
         for column in (self._asked_s, self._begin_s, self._end_s):
             column.append(nan)
+        return kept
 
     def keeps(self, request: Request) -> bool:
         """Return whether a prefill replica keeps a request's KV for a replica that has not sent for it."""
@@ -93,54 +136,86 @@ class KvTransfers:
         return self._kept.pop(request.id)
 
     def drop(self, request: Request) -> None:
-        """A request that was handed over will not be served, so that nothing will fetch its KV."""
-        self._kept.pop(request.id).source.let_go(request)
-
-    def fetch(self, kept: Transfer, target: KvReceiving) -> None:
-        """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there."""
-        kept.target, kept.wanted = target, True
-        self._asked_s[kept.place] = self._clock.now
-        self._asked.append(kept)
-        self._begin()
-
-    def give_back(self, kept: Transfer) -> None:
-        """A replica no longer waits for KV that is not there: it stays where it was computed, to be fetched again."""
+        """A request that was handed over will not be served, so that its KV is of no use."""
+        kept = self._kept.pop(request.id)
         kept.wanted = False
         if kept in self._asked:
             self._asked.remove(kept)
-        again = Transfer(kept.request, kept.source, kept.tokens, kept.place)
-        self._kept[kept.request.id] = again
+        if not kept.there:
+            kept.source.let_go(request)
+
+    def fetch(self, kept: Transfer, target: KvReceiving) -> None:
+        """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there.
+
+        KV that was sent layer by layer comes anyway.
+        """
+        kept.target = target
+        self._asked_s[kept.place] = self._clock.now
+        if kept.there:
+            self._clock.call(self._clock.now, STORE, kept.request.id, partial(self._arrive, kept))
+        elif not kept.streams:
+            kept.target_id, kept.wanted = target.replica_id, True
+            self._ask(kept)
+
+    def _ask(self, kept: Transfer) -> None:
+        if kept.wanted:
+            self._asked.append(kept)
+            self._begin()
+
+    def give_back(self, kept: Transfer) -> None:
+        """A replica no longer waits for KV that is not there: it stays where it was computed, to be fetched again.
+
+        What is sent layer by layer goes on.
+        """
+        kept.target = None
+        if not kept.streams:
+            kept.wanted = False
+            if kept in self._asked:
+                self._asked.remove(kept)
+            kept = Transfer(kept.request, kept.source, kept.tokens, kept.place)
+        self._kept[kept.request.id] = kept
+
+    def _layer_s(self, kept: Transfer) -> float:
+        """Return how long a layer takes the links, or all of what goes in one."""
+        source, target = kept.source.replica_id, kept.target_id
+        size_bytes = kept.tokens * max(self._kv_bytes[source], self._kv_bytes[target])
+        slowdown = max(self._slowdowns[source], self._slowdowns[target])
+        return slowdown * self._bytes_s(size_bytes / kept.layers)
 
     def _begin(self) -> None:
         """Begin the copies whose links are free, the first that was asked for first."""
         waiting: list[Transfer] = []
         for kept in self._asked:
-            assert kept.target is not None, "a copy that was asked for has a target"
-            source, target = kept.source.replica_id, kept.target.replica_id
+            source, target = kept.source.replica_id, kept.target_id
             if source in self._out or target in self._into:
                 waiting.append(kept)
                 continue
             self._out[source] = self._into[target] = kept
-            kept.begin_s = self._begin_s[kept.place] = self._clock.now
-            bytes_s = self._bytes_s(kept.tokens * max(self._kv_bytes[source], self._kv_bytes[target]))
-            slowdown = max(self._slowdowns[source], self._slowdowns[target])
-            ended = partial(self._end, kept)
-            self._clock.call(self._clock.now + slowdown * bytes_s, STORE, kept.request.id, ended)
+            now_s = kept.begin_s = self._begin_s[kept.place] = self._clock.now
+            layer_s = self._layer_s(kept)
+            end_s = max(now_s + kept.layers * layer_s, kept.computed_s + layer_s)
+            self._clock.call(end_s, STORE, kept.request.id, partial(self._end, kept))
         self._asked = waiting
 
     def _end(self, kept: Transfer) -> None:
         """A copy has ended: its links are free, and so are its slots where it was computed, if it was still wanted."""
-        assert kept.target is not None, "a copy that was asked for has a target"
-        source, target = kept.source.replica_id, kept.target.replica_id
+        source, target = kept.source.replica_id, kept.target_id
         del self._out[source], self._into[target]
         for id in (source, target):
             self._busy_s[id] += self._clock.now - kept.begin_s
         if kept.wanted:
             self.tokens += kept.tokens
             self._end_s[kept.place] = self._clock.now
+            kept.there = True
             kept.source.let_go(kept.request)
-            kept.target.arrive(kept.request)
+            self._arrive(kept)
         self._begin()
+
+    def _arrive(self, kept: Transfer) -> None:
+        """Tell the replica that waits for the KV, if one does."""
+        target, kept.target = kept.target, None
+        if target is not None:
+            target.arrive(kept.request)
 
     def slow_down(self, replicas: Iterable[int], factor: float) -> None:
         """Copies out of and into these replicas that begin from now on take `factor` times as long."""
@@ -237,6 +312,30 @@ class KvSending(Part):
         self._reservation.remove(request, self._table.batch.step)
         if self._replica.idle and self._table.queue.count:
             self._replica.wake()
+
+
+class KvStreaming(Part):
+    """Sends KV layer by layer while a prompt is computed; a decode replica is chosen when its last pass begins.
+
+    Source: Splitwise (ISCA'24, arXiv 2311.18677), and vLLM's P2pNcclConnector, which saves each layer when it is
+    computed, of a prompt in chunks with the last one. KV of a request that has not been admitted yet is kept beside the
+    pool, as in the latter's buffer, here of any size. Differs: `outputs` tell of requests that are over with their
+    first token, and these are not sent.
+    """
+
+    def __init__(
+        self, sending: KvSending, transfers: KvTransfers, outputs: Sequence[int], layers: int
+    ) -> None:
+        self._sending, self._transfers, self._outputs, self._layers = sending, transfers, outputs, layers
+
+    def assist(
+        self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
+    ) -> tuple[float, float]:
+        for place, request in enumerate(requests):
+            if tokens[place] == request.prefill_tokens and self._outputs[request.id] > 1:
+                size = request.prompt_tokens + request.padding_tokens
+                self._transfers.stream(request, self._sending, size, start_s, pass_s, self._layers)
+        return start_s, pass_s
 
 
 class KvReceiving(Deferring):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import MutableSequence
 
 from simlora.core.request import Request
+from simlora.engine.replica.ending import steps_ahead
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import PREFILLED
 
@@ -39,10 +40,23 @@ def cancel(replica: Replica, request: Request, outputs: MutableSequence[int]) ->
         outputs[request.id] = min(outputs[request.id], request.generated_tokens + 1 + prefilled)
         return True
     if any(each.id == request.id for each in table.queue):
-        table.abort(request, REASON, replica.clock.now)
-        replica.interrupt()  # those behind it may be admitted, and the queue is shorter to look at
+        _leave_queue(replica, request)
         return True
     return False
+
+
+def _leave_queue(replica: Replica, request: Request) -> None:
+    """A request waits no longer: those behind it may be admitted at the next boundary, and the queue is shorter."""
+    table, window, ahead = replica.table, replica.decoding, steps_ahead(replica)
+    if ahead and window is not None:  # boundaries that were passed over found it waiting
+        waiting = table.waited_at(window.end_s(window.done + ahead))
+        replica.most_waiting = max(replica.most_waiting, waiting)
+    table.leaves_queue(request, replica.clock.now, replica.since_s)
+    table.abort(request, REASON, replica.clock.now)
+    if replica.idle:
+        replica.wake()
+    else:
+        replica.interrupt()
 
 
 def _is_held(replica: Replica, request: Request) -> bool:

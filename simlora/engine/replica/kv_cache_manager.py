@@ -126,10 +126,14 @@ class InFlightKV(KVCacheManager):
     def note_given_up(self, now_s: float) -> None:
         """Keep the slots of adapters that were evicted before their load had ended."""
         if self._given_up:
-            for load in self._given_up:
-                if load[0] > now_s:
-                    insort(self.copies, load)
+            for until_s, tokens in self._given_up:
+                self.give_up(tokens, until_s, now_s)
             self._given_up.clear()
+
+    def give_up(self, tokens: int, until_s: float, now_s: float) -> None:
+        """Slots are free that a copy would have used until then: they cannot be written before."""
+        if until_s > now_s:
+            insort(self.copies, (until_s, tokens))
 
     def make_room(self, now_s: float, more: int = 0, keep: Container[int] = ()) -> int:
         short = self.adapters.make_room(self.tokens(), more, keep)

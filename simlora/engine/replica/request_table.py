@@ -59,6 +59,7 @@ class RequestTable:
 
     __slots__ = (
         "_id",
+        "_left",
         "_on_end",
         "_outputs",
         "_recorder",
@@ -98,6 +99,9 @@ class RequestTable:
         self.held_count = 0
         self.stops: dict[RequestStatus, Callable[[Request, float], bool]] = {}
         self.came_s: dict[int, float] = {}  # since when requests wait here that were elsewhere before
+        self._left: list[
+            tuple[float, float]
+        ] = []  # from when to when requests waited that left since a boundary
         self.hooks = NO_HOOKS
 
     # Where requests are -----------------------------------------------------------------------
@@ -155,10 +159,17 @@ class RequestTable:
         self._recorder.abort(request, self._id, now_s, reason)
         self._on_end(self._id, request)
 
+    def leaves_queue(self, request: Request, now_s: float, since_s: float) -> None:
+        """A waiting request leaves between two boundaries; the replica was at one at `since_s`."""
+        came_s = self.came_s.get(request.id, request.arrival_s)
+        self._left = [(came, left) for came, left in self._left if left > since_s]
+        self._left.append((came_s, now_s))
+
     def waited_at(self, now_s: float) -> int:
-        """Return how many waiting requests were here at `now_s`, a past time since which none was admitted."""
+        """Return how many requests waited here at `now_s`, the last boundary before now; none was admitted since."""
         came_s = self.came_s
-        return sum(came_s.get(request.id, request.arrival_s) <= now_s for request in self.queue)
+        waiting = sum(came_s.get(request.id, request.arrival_s) <= now_s for request in self.queue)
+        return waiting + sum(came <= now_s < left for came, left in self._left)
 
     # Statuses ---------------------------------------------------------------------------
 
