@@ -93,7 +93,8 @@ def test_layer_by_layer_the_last_one_comes_a_layer_after_the_pass_or_all_after_t
     row = Row(0.0, None, 40, 5, 5)
     _, table, log = run(row, fast_forward=fast_forward, **changes)
     assert table.first_token_s[0] == prefill_s(40)
-    assert log.end_s[0] == pytest.approx(end_s(prefill_s(40), 40 * KV_BYTES / bytes_per_s), abs=2**-7)
+    layer_s = 2**-9 + 40 * KV_BYTES / bytes_per_s
+    assert log.end_s[0] == pytest.approx(end_s(prefill_s(40), layer_s))
     assert table.finish_s[0] == pytest.approx(log.end_s[0] + steps_s(4, 41)), "no token is computed twice"
 
 
@@ -108,6 +109,18 @@ def test_kv_that_has_come_layer_by_layer_waits_for_a_seat_and_takes_no_memory_wh
     assert (log.end_s < table.finish_s[0]).all()
     assert table.finish_s[1] == pytest.approx(table.finish_s[0] + steps_s(19, 41))
     assert (table.status == "finished").all()
+
+
+def test_layer_by_layer_the_last_layers_of_a_pass_follow_each_other() -> None:
+    """Of two prompts in a pass that takes longer than their copies: the link sends both while they are computed."""
+    rows = Row(0.0, None, 40, 5, 5), Row(0.0, None, 20, 5, 5)
+    changes = {"kv_handover": "by_layer", "layers": 4, "network_bytes_per_s": 2.0**22}
+    _, table, log = run(*rows, **changes, max_num_batched_tokens=60)
+    pass_s = prefill_s(40, 20)
+    assert table.first_token_s.tolist() == [pass_s] * 2
+    layers_s = [2**-9 + tokens * KV_BYTES / 2.0**22 for tokens in (40, 20)]
+    assert 4 * sum(layers_s) < pass_s
+    assert log.end_s.tolist() == pytest.approx([pass_s + layers_s[0], pass_s + sum(layers_s)])
 
 
 def test_layer_by_layer_prompts_of_a_pass_are_shared_out_as_when_they_are_handed_over() -> None:

@@ -36,13 +36,13 @@ class Transfer:
     """The KV of a request, in tokens: it is kept by a part, and maybe on the way to another replica.
 
     `place` is that in the log; `wanted` is whether it is still of use where it goes; `there` whether it has come there.
-    One that `streams` goes in `layers`, all of which are computed at `computed_s`.
+    One that `streams` goes in `layers`, and is not there before `least_s`, as the last layer is computed late.
     """
 
     __slots__ = (
         "begin_s",
-        "computed_s",
         "layers",
+        "least_s",
         "place",
         "request",
         "source",
@@ -60,7 +60,7 @@ class Transfer:
         self.target_id = -1
         self.wanted = self.there = self.streams = False
         self.layers = 1
-        self.begin_s, self.computed_s = inf, -inf
+        self.begin_s, self.least_s = inf, -inf
 
 
 class KvTransfers:
@@ -96,20 +96,26 @@ class KvTransfers:
         self.tokens = 0
 
     def stream(
-        self, request: Request, source: KvSending, tokens: int, start_s: float, pass_s: float, layers: int
+        self, requests: Sequence[Request], source: KvSending, start_s: float, pass_s: float, layers: int
     ) -> None:
-        """Send KV to a decode replica layer by layer, in the pass that begins then and completes the prompt.
+        """Send KV to decode replicas layer by layer, in the pass that begins then and completes these prompts.
 
         A layer goes when it is computed and the one before it has gone; the last one goes after the pass. On free links
-        they have come when they would have come in one stretch that begins so late that no layer waits in it: here
-        they are such a stretch, which takes its links as a whole.
+        all have come when they would have come in one stretch that begins so late that no layer waits in it: here the
+        copies are such a stretch, one prompt after the other.
         """
-        kept = self._streams[request.id] = self._new(request, source, tokens)
-        kept.target_id, kept.wanted = self._choose(request, source.replica_id), True
-        kept.streams, kept.layers, kept.computed_s = True, layers, start_s + pass_s
-        layer_s = self._layer_s(kept)
-        from_s = max(start_s + pass_s / layers, kept.computed_s - (layers - 1) * layer_s)
-        self._clock.call(max(from_s, self._clock.now), STORE, request.id, partial(self._ask, kept))
+        end_s, layer_s = start_s + pass_s, 0.0
+        for request in requests:
+            tokens = request.prompt_tokens + request.padding_tokens
+            kept = self._streams[request.id] = self._new(request, source, tokens)
+            kept.target_id, kept.wanted = self._choose(request, source.replica_id), True
+            kept.streams, kept.layers = True, layers
+            layer_s += self._layer_s(kept)
+            kept.least_s = end_s + layer_s
+        begin_s = max(start_s + pass_s / layers, end_s - (layers - 1) * layer_s, self._clock.now)
+        for request in requests:
+            ask = partial(self._ask, self._streams[request.id])
+            self._clock.call(begin_s, STORE, request.id, ask)
 
     def keep(self, request: Request, source: KvSending, tokens: int) -> None:
         """A prefill replica has so many tokens of a request's KV, all of its prompt's."""
@@ -192,24 +198,30 @@ class KvTransfers:
                 continue
             self._out[source] = self._into[target] = kept
             now_s = kept.begin_s = self._begin_s[kept.place] = self._clock.now
-            layer_s = self._layer_s(kept)
-            end_s = max(now_s + kept.layers * layer_s, kept.computed_s + layer_s)
+            end_s = now_s + kept.layers * self._layer_s(kept)
             self._clock.call(end_s, STORE, kept.request.id, partial(self._end, kept))
         self._asked = waiting
 
     def _end(self, kept: Transfer) -> None:
-        """A copy has ended: its links are free, and so are its slots where it was computed, if it was still wanted."""
+        """A copy has ended: its links are free."""
         source, target = kept.source.replica_id, kept.target_id
         del self._out[source], self._into[target]
         for id in (source, target):
             self._busy_s[id] += self._clock.now - kept.begin_s
+        if kept.least_s > self._clock.now:
+            self._clock.call(kept.least_s, STORE, kept.request.id, partial(self._come, kept))
+        else:
+            self._come(kept)
+        self._begin()
+
+    def _come(self, kept: Transfer) -> None:
+        """KV is there: its slots are free where it was computed, if it was still wanted."""
         if kept.wanted:
             self.tokens += kept.tokens
             self._end_s[kept.place] = self._clock.now
             kept.there = True
             kept.source.let_go(kept.request)
             self._arrive(kept)
-        self._begin()
 
     def _arrive(self, kept: Transfer) -> None:
         """Tell the replica that waits for the KV, if one does."""
@@ -331,10 +343,12 @@ class KvStreaming(Part):
     def assist(
         self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
     ) -> tuple[float, float]:
-        for place, request in enumerate(requests):
-            if tokens[place] == request.prefill_tokens and self._outputs[request.id] > 1:
-                size = request.prompt_tokens + request.padding_tokens
-                self._transfers.stream(request, self._sending, size, start_s, pass_s, self._layers)
+        complete = [
+            request
+            for place, request in enumerate(requests)
+            if tokens[place] == request.prefill_tokens and self._outputs[request.id] > 1
+        ]
+        self._transfers.stream(complete, self._sending, start_s, pass_s, self._layers)
         return start_s, pass_s
 
 
