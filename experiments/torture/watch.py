@@ -16,8 +16,8 @@ from simlora.engine.cluster.adapter_store import FetchingLink
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
+from simlora.engine.parts.kv_handover import KvSending
 from simlora.engine.parts.kv_offload import PrefixCachingKV
-from simlora.engine.parts.kv_transfer import KvSending
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.adapter_loader import LoadPlan
 from simlora.engine.replica.part import Part

@@ -21,9 +21,10 @@ from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
+from simlora.engine.parts.kv_handover import KvReceiving, sending
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring, StoreAccess
-from simlora.engine.parts.kv_transfer import KvReceiving, KvSending, KvStreaming, KvTransfers
+from simlora.engine.parts.kv_transfer import KvTransfers
 from simlora.engine.parts.lora_server import LoraServer, LoraServing, RemoteRunner
 from simlora.engine.parts.merging import Merging, MergingRunner
 from simlora.engine.parts.pausing import Pausing
@@ -250,7 +251,6 @@ class Assembly:
         kv, link, scenario, tracing = replica.kv, replica.host_link, self.scenario, self.recorder.tracing
         loader = replica.loader if isinstance(replica.loader, OverlappedLoader) else None
         periods = (scenario.policies.migration.period_s, scenario.scaling.autoscaler.period_s)
-        streams = None
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
             if self.stores:
@@ -270,17 +270,13 @@ class Assembly:
             yield Speculating(replica, model, scenario.acceptance, scenario.speculation.tokens)
         if isinstance(kv.reservation, Pausable) and self.scheduler.pauses:
             yield Pausing(replica, kv.reservation)
-        if isinstance(kv.reservation, Pausable) and self.transfers is not None and self.prefills:
-            sending = KvSending(replica, kv.reservation, self.transfers)
-            yield sending
-            if scenario.cluster.kv_handover == BY_LAYER:
-                streams = KvStreaming(sending, self.transfers, self.outputs, scenario.model.layers)
         if self.config.reserve == "padded":
             yield Padding()
         if loader is not None:
             yield from self._overlapping(replica, loader)
-        if streams is not None:
-            yield streams
+        if self.transfers is not None and self.prefills:
+            layers = scenario.model.layers if scenario.cluster.kv_handover == BY_LAYER else 0
+            yield from sending(replica, self.transfers, self.outputs, layers)
         if isinstance(model, MergingRunner):
             yield Merging(replica, model)
         if isinstance(link, DiskTierLink):

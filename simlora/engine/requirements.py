@@ -10,9 +10,9 @@ from simlora.engine.parts.adapter_memory import OwnRegion
 from simlora.engine.parts.cpu_assist import CpuAssist
 from simlora.engine.parts.disk_tier import DiskTier
 from simlora.engine.parts.gpu_sharing import GpuSharing
+from simlora.engine.parts.kv_handover import KvSending
 from simlora.engine.parts.kv_offload import PrefixCaching
 from simlora.engine.parts.kv_store import KvStoring
-from simlora.engine.parts.kv_transfer import KvSending
 from simlora.engine.parts.lora_server import LoraServing
 from simlora.engine.parts.merging import Merging
 from simlora.engine.parts.pausing import Pausing

@@ -131,11 +131,6 @@ class OverlappedLoader(AdapterLoader):
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 
-    def give_up(self, request: Request, step: int, now_s: float) -> None:
-        """An admitted request will give back its slots, maybe before the KV is there that it waits for."""
-        kv = self._in_flight
-        kv.give_up(kv.own_tokens(request, step), self._kv_ready_s[request.id], now_s)
-
     def release(self, request: Request) -> None:
         """An admitted request has given back its memory."""
         del self._kv_ready_s[request.id]
@@ -288,8 +283,8 @@ class AsyncLoading(Deferring):
         return tuple(begin)
 
     def stop(self, request: Request, now_s: float) -> bool:
-        """A request is put back into the queue: what takes its slots waits for the copies that it has waited for."""
-        self._loader.give_up(request, self._table.batch.step, now_s)
+        kv = self._loader._in_flight
+        kv.give_up(kv.own_tokens(request, self._table.batch.step), self._loader.ready_s(request), now_s)
         self._waited(request, now_s)
         return False
 

@@ -1,25 +1,18 @@
-"""Prefill and decode on different replicas: one keeps a request's KV until the other has fetched it."""
+"""The KV of requests that go from one replica to another, and the links over which it goes."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf, nan
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
 from simlora.engine.clock import STORE, Clock
-from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
-from simlora.engine.replica.part import Part
-from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus
-from simlora.engine.scenario import Scenario
-from simlora.memory.reservation import Pausable
-from simlora.policies.placement.replicate_all import ReplicateAll
 
 
 class Handovers(NamedTuple):
@@ -30,6 +23,24 @@ class Handovers(NamedTuple):
     asked_s: NDArray[np.float64]
     begin_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
+
+
+class Source(Protocol):
+    """A part that keeps KV."""
+
+    replica_id: int
+
+    def let_go(self, request: Request) -> None:
+        """The KV of a request is of no use here any more."""
+
+
+class Target(Protocol):
+    """A part that waits for KV."""
+
+    replica_id: int
+
+    def arrive(self, request: Request) -> None:
+        """The KV of a request is there."""
 
 
 class Transfer:
@@ -54,9 +65,9 @@ class Transfer:
         "wanted",
     )
 
-    def __init__(self, request: Request, source: KvSending, tokens: int, place: int) -> None:
+    def __init__(self, request: Request, source: Source, tokens: int, place: int) -> None:
         self.request, self.source, self.tokens, self.place = request, source, tokens, place
-        self.target: KvReceiving | None = None  # that has admitted the request
+        self.target: Target | None = None  # that has admitted the request
         self.target_id = -1
         self.wanted = self.there = self.streams = False
         self.layers = 1
@@ -96,7 +107,7 @@ class KvTransfers:
         self.tokens = 0
 
     def stream(
-        self, requests: Sequence[Request], source: KvSending, start_s: float, pass_s: float, layers: int
+        self, requests: Sequence[Request], source: Source, start_s: float, pass_s: float, layers: int
     ) -> None:
         """Send KV to decode replicas layer by layer, in the pass that begins then and completes these prompts.
 
@@ -117,7 +128,7 @@ class KvTransfers:
             ask = partial(self._ask, self._streams[request.id])
             self._clock.call(begin_s, STORE, request.id, ask)
 
-    def keep(self, request: Request, source: KvSending, tokens: int) -> None:
+    def keep(self, request: Request, source: Source, tokens: int) -> None:
         """A prefill replica has so many tokens of a request's KV, all of its prompt's."""
         self._kept[request.id] = (
             self._streams.pop(request.id)
@@ -125,7 +136,7 @@ class KvTransfers:
             else self._new(request, source, tokens)
         )
 
-    def _new(self, request: Request, source: KvSending, tokens: int) -> Transfer:
+    def _new(self, request: Request, source: Source, tokens: int) -> Transfer:
         kept = Transfer(request, source, tokens, len(self._ids))
         self._ids.append(request.id)
         self._sources.append(source.replica_id)
@@ -150,7 +161,7 @@ class KvTransfers:
         if not kept.there:
             kept.source.let_go(request)
 
-    def fetch(self, kept: Transfer, target: KvReceiving) -> None:
+    def fetch(self, kept: Transfer, target: Target) -> None:
         """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there.
 
         KV that was sent layer by layer comes anyway.
@@ -246,194 +257,3 @@ class KvTransfers:
             busy_s + (until_s - under_way[id].begin_s if id in under_way else 0.0)
             for id, busy_s in enumerate(self._busy_s)
         ]
-
-
-class KvSending(Part):
-    """Hands requests over with their first token, and keeps their KV. Source: DistServe (OSDI'24) §4.3: it is pulled.
-
-    The request gives back its seat and its adapter at once. Its KV takes the slots that it had until the copy has
-    ended: a decode pool without memory fills the prefill pool, too.
-    """
-
-    @staticmethod
-    def requires(scenario: Scenario) -> Iterator[str]:
-        cluster, policies = scenario.cluster, scenario.policies
-        if not cluster.prefill_replicas:
-            return
-        apart = "cluster.prefill_replicas"
-        if policies.decode_router is None:
-            yield f"{apart} needs a router for the replicas that decode"
-        if not isinstance(policies.placement, ReplicateAll):
-            yield f"{apart} needs placement=replicate_all: either pool serves all adapters"
-        if scenario.replica.prefix_caching:
-            yield f"{apart} needs replica.prefix_caching=false: KV of earlier requests is looked for in neither pool"
-        if scenario.replica.reserve == "padded":
-            yield "replica.reserve is padded, must be full, peak or paged where prefill and decode are apart"
-        if policies.merges and not policies.scheduler().pauses:
-            yield f"{apart} needs a scheduler that pauses the requests of other adapters where it merges one"
-        if cluster.engines_per_gpu > 1:
-            yield f"{apart} needs cluster.engines_per_gpu=1"
-        if cluster.may_fail:
-            yield f"{apart} needs a cluster without cluster.failures"
-        if scenario.clients.react:
-            yield f"{apart} needs clients that only send requests: leave clients.* as it is"
-        for slot, policy in ("migration", policies.migration), ("autoscaler", scenario.scaling.autoscaler):
-            if policy.period_s is not None:
-                yield f"{apart} needs {slot}={'stay' if slot == 'migration' else 'fixed'}"
-
-    def __init__(self, replica: Replica, kept: Pausable, transfers: KvTransfers) -> None:
-        self._replica, self._table, self._reservation, self._transfers = (
-            replica,
-            replica.table,
-            kept,
-            transfers,
-        )
-        self.replica_id = replica.id
-        self._done: list[Request] = []  # at this boundary
-        self.kept: dict[int, Request] = {}  # whose KV is here, by id
-
-    def hold_back(self, request: Request, now_s: float) -> bool:
-        self._done.append(request)
-        return True
-
-    def at_boundary(self, now_s: float) -> None:
-        if not self._done:
-            return
-        table, done = self._table, self._done
-        self._done = []
-        for request in done:
-            tokens = request.prompt_tokens + request.padding_tokens
-            self._reservation.pause(request, table.batch.step)
-            if request.adapter is not None:
-                table.kv.adapters.unpin(request.adapter, now_s)
-            for on_release in self._replica.hooks.on_release:
-                on_release(request, now_s)
-            self.kept[request.id] = request
-            self._transfers.keep(request, self, tokens)
-            request.token_s, request.cached_tokens = now_s, 0
-        table.sweep(now_s)
-        for request in done:
-            self._transfers.hand_over(request, self.replica_id)
-
-    def awaits(self) -> bool:
-        return bool(self.kept)
-
-    def let_go(self, request: Request) -> None:
-        """The copy of a request's KV has ended."""
-        del self.kept[request.id]
-        self._reservation.remove(request, self._table.batch.step)
-        if self._replica.idle and self._table.queue.count:
-            self._replica.wake()
-
-
-class KvStreaming(Part):
-    """Sends KV layer by layer while a prompt is computed; a decode replica is chosen when its last pass begins.
-
-    Source: Splitwise (ISCA'24, arXiv 2311.18677), and vLLM's P2pNcclConnector, which saves each layer when it is
-    computed, of a prompt in chunks with the last one. KV of a request that has not been admitted yet is kept beside the
-    pool, as in the latter's buffer, here of any size. Differs: `outputs` tell of requests that are over with their
-    first token, and these are not sent.
-    """
-
-    def __init__(
-        self, sending: KvSending, transfers: KvTransfers, outputs: Sequence[int], layers: int
-    ) -> None:
-        self._sending, self._transfers, self._outputs, self._layers = sending, transfers, outputs, layers
-
-    def assist(
-        self, requests: Sequence[Request], tokens: Sequence[int], start_s: float, pass_s: float
-    ) -> tuple[float, float]:
-        complete = [
-            request
-            for place, request in enumerate(requests)
-            if tokens[place] == request.prefill_tokens and self._outputs[request.id] > 1
-        ]
-        self._transfers.stream(complete, self._sending, start_s, pass_s, self._layers)
-        return start_s, pass_s
-
-
-class KvReceiving(Deferring):
-    """Requests that another replica has prefilled, and whose KV is fetched once they are admitted (RECEIVING).
-
-    They join the running batch without a pass when KV and weights are there. Of these, weights may stall the replica,
-    as the loader has it; KV never does.
-    """
-
-    def __init__(self, replica: Replica, loader: OverlappedLoader, transfers: KvTransfers) -> None:
-        super().__init__(replica, RequestStatus.RECEIVING)
-        self._loader, self._transfers, self.replica_id = loader, transfers, replica.id
-        self._coming_kv: dict[int, Transfer] = {}  # by request
-        self._arrived_s: dict[int, float] = {}  # when its KV was there, by request
-        self._charged: set[int] = set()  # requests whose wait for weights the loader has counted
-
-    def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
-        keeps = self._transfers.keeps
-        prefilled = {request.id: request for request in requests if keeps(request)}
-        if not prefilled:
-            return requests
-        self._admit(prefilled)
-        return [request for request in requests if request.id not in prefilled]
-
-    def _admit(self, requests: Mapping[int, Request]) -> None:
-        replica, table, loader = self._replica, self._table, self._loader
-        now_s, step, those = replica.clock.now, table.batch.step, tuple(requests.values())
-        self.leave_out(requests.keys())
-        kept = [self._transfers.claim(request) for request in those]
-        for request in those:
-            table.dequeue(request)
-        blocked_s = {request.id: request.blocked_s for request in those}
-        plan = loader.admit(those, step, now_s)
-        loader.defer(those, step, now_s)
-        if plan.weights_s > now_s:
-            replica.stall(plan.weights_s)
-        for request, transfer in zip(those, kept, strict=True):
-            if request.blocked_s != blocked_s[request.id]:
-                self._charged.add(request.id)
-            self._coming_kv[request.id] = transfer
-            self.add(request, now_s, inf)
-            self._transfers.fetch(transfer, self)
-
-    def arrive(self, request: Request) -> None:
-        """The KV of a request is there now."""
-        now_s = self._replica.clock.now
-        del self._coming_kv[request.id]
-        self._arrived_s[request.id] = now_s
-        self.take(request, now_s)
-        self.add(request, now_s, max(now_s, self._loader.ready_s(request)))
-        if self._replica.idle:
-            self._replica.wake()
-        else:
-            self._replica.interrupt()
-
-    def on_queue(self, request: Request, waits: bool) -> None:
-        if not waits and self._transfers.keeps(request):  # the scheduler aborts it
-            self._transfers.drop(request)
-
-    def take_ready(self, now_s: float) -> tuple[Request, ...]:
-        """Let the requests decode whose KV and weights are there now."""
-        while self.next_ready_s <= now_s and (request := self.next_ready(now_s)) is not None:
-            self._waited(request, now_s)
-            self._table.rejoin(request)
-            self._replica.record_running()
-        return ()
-
-    def stop(self, request: Request, now_s: float) -> bool:
-        """A request is taken away; if its KV is not there yet, it is fetched again when it comes back."""
-        coming = self._coming_kv.pop(request.id, None)
-        if coming is None:
-            self._waited(request, now_s)
-            return True
-        self._charged.discard(request.id)
-        self.take(request, now_s)
-        self._transfers.give_back(coming)
-        return False
-
-    def _waited(self, request: Request, now_s: float) -> None:
-        """A request waits no longer; what it has waited for its weights alone was lost to adapters."""
-        since_s = self._arrived_s.pop(request.id)
-        waited_s = self.take(request, now_s)
-        if request.id in self._charged:
-            self._charged.discard(request.id)
-        else:
-            for_weights_s = min(now_s, self._loader.weights_s(request)) - since_s
-            request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
