@@ -208,7 +208,7 @@ class KvReceiving(Deferring):
 
 
 def sending(replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int) -> Iterator[Part]:
-    """Yield the parts of a replica that prefills for others, after those that lengthen a pass; 0 layers: KV goes whole."""
+    """Yield the parts of a replica that prefills, after those that lengthen a pass; 0 layers: KV goes whole."""
     kept = replica.kv.reservation
     assert isinstance(kept, Pausable), "KV is kept, and its slots are not known"
     part = KvSending(replica, kept, transfers)
