@@ -10,15 +10,14 @@ from simlora.core.adapter import Adapter
 from simlora.engine.clock import Clock
 from simlora.engine.parts.adapter_memory import OwnRegion, Padding
 from simlora.engine.parts.async_loading import (
-    ArrivalLoading,
     AsyncLoading,
     InFlightCopies,
     OverlappedLoader,
-    Prefetching,
 )
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
+from simlora.engine.parts.early_loading import ArrivalLoading, Prefetching
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_handover import KvReceiving, sending

@@ -99,9 +99,8 @@ class RequestTable:
         self.held_count = 0
         self.stops: dict[RequestStatus, Callable[[Request, float], bool]] = {}
         self.came_s: dict[int, float] = {}  # since when requests wait here that were elsewhere before
-        self._left: list[
-            tuple[float, float]
-        ] = []  # from when to when requests waited that left since a boundary
+        # From when to when requests waited that have left the queue since the last boundary.
+        self._left: list[tuple[float, float]] = []
         self.hooks = NO_HOOKS
 
     # Where requests are -----------------------------------------------------------------------

@@ -1,0 +1,67 @@
+"""Loads that begin before a request is admitted: at its arrival, or as a policy asks for adapters ahead."""
+
+from __future__ import annotations
+
+from simlora.core.request import Request
+from simlora.engine.parts.async_loading import OverlappedLoader
+from simlora.engine.replica.kv_cache_manager import InFlightKV
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
+from simlora.policies.scheduling.base import SchedulerOutput
+
+
+class ArrivalLoading(Part):
+    """Loads the adapters of requests, and brings their KV from the host, as they arrive. Source: FastLibra §4.2, §4.3.
+
+    What is free is known at iteration boundaries only: a copy is entered at the next one, and has gone on since the
+    arrival. What does not fit then is left to the admission.
+    """
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
+        kv = replica.kv
+        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
+        self._clock, self._kv, self._cache, self._loader = replica.clock, kv, kv.adapters, loader
+        self._arrived: dict[int, tuple[Request, float]] = {}  # since the last boundary, and when
+
+    def on_queue(self, request: Request, waits: bool) -> None:
+        if not waits:
+            self._arrived.pop(request.id, None)
+        elif (request.adapter is not None and request.adapter not in self._cache) or self._kv.is_on_host(
+            request
+        ):
+            self._arrived[request.id] = request, self._clock.now
+
+    def on_arrival(self) -> bool:
+        return bool(self._arrived)
+
+    def at_boundary(self, now_s: float) -> None:
+        if not self._arrived:
+            return
+        for request, since_s in self._arrived.values():
+            adapter = request.adapter
+            if adapter is not None and adapter not in self._cache:
+                if not self._loader.fetch(adapter, since_s, now_s):
+                    continue
+                self._loader.fetched.add(request.id)
+            self._kv.fetch(request, since_s, now_s)
+        self._arrived.clear()
+
+    def on_release(self, request: Request, now_s: float) -> None:
+        self._loader.fetched.discard(request.id)
+
+
+class Prefetching(Part):
+    """Asks the loading policy which adapters to have in HBM, before every decode window and at every arrival."""
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader) -> None:
+        self._replica, self._loader = replica, loader
+
+    def on_arrival(self) -> bool:
+        """Return whether a load could start at the next boundary, whatever the scheduler has decided."""
+        cache = self._replica.kv.adapters
+        return any(adapter not in cache for adapter in self._loader.policy.ahead(self._replica.view))
+
+    def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+        if not self._replica.table.prefill and (wanted := self._loader.policy.ahead(self._replica.view)):
+            self._loader.prefetch(wanted, now_s)
+        return 0.0
