@@ -138,7 +138,7 @@ def _handover(handover: dict[str, Any]) -> str:
     if not handover["requests"]:
         return what
     wait_s, copy_s = handover["wait_s"]["mean"], handover["copy_s"]["mean"]
-    return f"{what}, after {seconds(wait_s)} on average, copied in {seconds(copy_s)}"
+    return f"{what}, on average admitted {seconds(wait_s)} after the first token, with the KV {seconds(copy_s)} later"
 
 
 def _speculation(speculation: dict[str, Any]) -> str:
