@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Set
 from math import inf
 
 from simlora.core.adapter import Adapter
-from simlora.memory.idle_adapters import IdleAdapters, LoadTime, Now, Use
+from simlora.memory.idle_adapters import IdleAdapters, LoadTime, Now, Use, Waiting
 
 Victims = Callable[[IdleAdapters, int], Iterable[Adapter]]
 """An eviction policy's method: idle adapters (least recently used first), slots short."""
@@ -24,13 +24,18 @@ def _loaded_at_once(adapter: Adapter) -> float:
     return 0.0
 
 
+def _none_waiting(adapter_id: int) -> int:
+    return 0
+
+
 class AdapterCache:
     """Which adapters are resident, in a pool of `capacity` token slots.
 
     `ready_s` has the time at which each resident adapter's load ends, by id; `pins` those that running requests use.
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
-    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked.
+    once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked. `waiting` tells
+    the policy how many requests wait for an adapter.
     """
 
     __slots__ = (
@@ -48,6 +53,7 @@ class AdapterCache:
         "pinned_tokens",
         "pins",
         "ready_s",
+        "waiting",
     )
 
     def __init__(
@@ -60,6 +66,7 @@ class AdapterCache:
     ) -> None:
         self.capacity = capacity
         self._now_s, self._load_s = now_s, load_s
+        self.waiting: Waiting = _none_waiting
         self.adapter_tokens = 0
         self.pinned_tokens = 0
         self.pins: dict[int, Use] = {}
@@ -181,7 +188,7 @@ class AdapterCache:
 
     def _among(self, idle: Collection[Adapter]) -> IdleAdapters:
         """Return some of the idle adapters with what is known of them."""
-        return IdleAdapters(idle, self._uses, self._now_s, self._load_s)
+        return IdleAdapters(idle, self._uses, self._now_s, self._load_s, self.waiting)
 
     def free_tokens(self, kv_tokens: int) -> int:
         """Return the slots that KV can still take without an eviction."""

@@ -13,6 +13,8 @@ Now = Callable[[], float]
 """Returns the time in seconds."""
 LoadTime = Callable[[Adapter], float]
 """Returns the seconds in which an adapter is loaded."""
+Waiting = Callable[[int], int]
+"""Returns how many requests wait for an adapter, by its id."""
 
 
 class Use:
@@ -33,7 +35,7 @@ class Use:
 class IdleAdapters:
     """Resident adapters that no running request uses, least recently used first; `uses` by id."""
 
-    __slots__ = ("_adapters", "_load_s", "_now_s", "_uses")
+    __slots__ = ("_adapters", "_load_s", "_now_s", "_uses", "_waiting")
 
     def __init__(
         self,
@@ -41,9 +43,10 @@ class IdleAdapters:
         uses: Mapping[int, Use],
         now_s: Now,
         load_s: LoadTime,
+        waiting: Waiting,
     ) -> None:
         self._adapters, self._uses = adapters, uses
-        self._now_s, self._load_s = now_s, load_s
+        self._now_s, self._load_s, self._waiting = now_s, load_s, waiting
 
     def __iter__(self) -> Iterator[Adapter]:
         return iter(self._adapters)
@@ -67,3 +70,7 @@ class IdleAdapters:
     def load_s(self, adapter: Adapter) -> float:
         """Return the seconds in which an adapter would be loaded, on a link that nothing else uses."""
         return self._load_s(adapter)
+
+    def waiting(self, adapter: Adapter) -> int:
+        """Return how many requests wait for an adapter."""
+        return self._waiting(adapter.id)

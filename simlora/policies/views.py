@@ -105,6 +105,10 @@ class IdleView(Protocol):
         """Seconds in which the adapter would be loaded, on a link that nothing else uses."""
         ...
 
+    def waiting(self, adapter: Adapter) -> int:
+        """Requests that wait for the adapter here."""
+        ...
+
 
 class ReplicaView(Protocol):
     """One replica at an iteration boundary."""

@@ -32,6 +32,7 @@ from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
 from simlora.policies.eviction.banded_lru import BandedLru
+from simlora.policies.eviction.compound import Compound
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.gdsf import Gdsf
 from simlora.policies.eviction.latest import Latest
@@ -177,6 +178,7 @@ EVICTIONS = {
     "on_demand": OnDemand,
     "lru": Lru,
     "gdsf": Gdsf,
+    "compound": Compound,
     "lru_in_turn": LruInTurn,
     "latest": Latest,
 } | SWAPPERS

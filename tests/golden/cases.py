@@ -145,6 +145,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.start_s=0.5",
         "router=adapter_affinity",
     ),
+    "compound": ("system=slora", *BURSTY, "loader=prefetching", "eviction=compound"),
     "stale-status": (*FLEET, "router=rank_aware", "cluster.status_every_s=1.5"),
     "llm-d": (*SERVED, "router=llm_d_lora", "cluster.status_every_s=0.05"),
     "dynamo": (*SERVED, "router=dynamo"),

@@ -78,6 +78,11 @@ class RequestQueue:
         """Return the number of requests by adapter id, in any order; BASE_MODEL stands for the base model."""
         return {id: len(queue) for id, queue in self._queues().items()}
 
+    def count_of(self, adapter_id: int) -> int:
+        """Return the number of requests for an adapter, by its id, or with BASE_MODEL for none."""
+        queue = self._queues().get(adapter_id)
+        return 0 if queue is None else queue.count
+
     def of(self, adapter_id: int) -> Iterator[Request]:
         """Return the requests for an adapter, by its id, or with BASE_MODEL for none; in order."""
         return iter(self._queues().get(adapter_id, ()))

@@ -28,8 +28,8 @@ class Eviction:
     def victims(self, idle: IdleView, short_tokens: int) -> Iterable[Adapter]:
         """Return the adapters of `idle` (least recently used first) to evict, to free `short_tokens` slots.
 
-        `idle` also shows the time, and of each adapter its uses, its last use and what a load takes. Called with 0
-        whenever requests have finished, and whenever slots are short.
+        `idle` also shows the time, and of each adapter its uses, its last use, what a load takes and how many requests
+        wait for it. Called with 0 whenever requests have finished, and whenever slots are short.
         """
         raise not_defined(self, "victims")
 
