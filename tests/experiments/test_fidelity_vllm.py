@@ -165,24 +165,29 @@ def test_figures_are_those_of_the_requests_answered_in_time() -> None:
 def test_a_row_that_simlora_itself_measured_is_predicted_exactly(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that is yet to be measured is predicted too."""
     figures = predict.simulate(a_row(tmp_path))
     exact = {name: repr(value) for name, value in figures.items()}
-    path = a_file(tmp_path, exact, {"max_loras": "5"}, {**dict.fromkeys(figures, ""), "max_loras": "3"})
+    path = a_file(tmp_path, exact, {"max_loras": "5"})
     out = tmp_path / "out.json"
     assert main(["--jobs", "1", "--runs", str(path), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
-    row, other, blank = found["rows"]
+    row, other = found["rows"]
     assert set(row["error"].values()) == {0}
     assert row["measured"] == figures == row["simulated"]
     assert (row["load"], row["fitted"]) == ("below", False)
     assert row["itl_p99_ms"] == "60", "a row keeps the columns that nobody predicts"
     assert row["calibration"] == "h100_64g-llama_3_1_8b-tp1-vllm"
     assert other["saturated"] == {"measured": False, "simulated": False}
-    assert blank["error"] == {}
-    assert blank["simulated"]["output_tokens_per_s"] > 0
     assert found["saturation"] == {"right": 2, "rows": 2, "share": 1}
     assert "saturation called right in 2 of 2 rows" in capsys.readouterr().out
+
+
+def test_runs_that_are_yet_to_be_measured_are_predicted_too(tmp_path: Path) -> None:
+    out, blank = tmp_path / "out.json", dict.fromkeys(SIMULATED, "")
+    assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, blank)), "--json", str(out)]) == 0
+    (row,) = json.loads(out.read_text())["rows"]
+    assert row["error"] == {}
+    assert row["simulated"]["output_tokens_per_s"] > 0
 
 
 def test_rows_without_a_calibration_are_counted_and_named(
