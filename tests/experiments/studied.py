@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import yaml
 
 from experiments.claims.claim import Claim
 from experiments.studies.points import Point
+from tests.experiments.test_fidelity import a_file
 
 STUDY = """
 title: Two systems at two loads
@@ -127,12 +127,7 @@ def a_vllm_study(
 def vllm_runs_csv(folder: Path, *changes: dict[str, str]) -> Path:
     """Write measured runs that differ from that of the study's first point by these cells."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "vllm_lora_runs.csv"
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(VLLM_CELLS))
-        table.writeheader()
-        table.writerows([{**VLLM_CELLS, **change} for change in changes])
-    return path
+    return a_file(folder, *changes, row=VLLM_CELLS).rename(folder / "vllm_lora_runs.csv")
 
 
 def runs_of(claim: Claim) -> list[Point]:

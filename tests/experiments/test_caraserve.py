@@ -9,11 +9,10 @@ import pytest
 
 import experiments.caraserve
 import simlora
-from experiments.caraserve import calibration, kernels
+from experiments.caraserve import kernels
 from experiments.claims.claim import read as read_claims
 from experiments.claims.formulas import compare_formula
 from experiments.studies.study import read_all
-from simlora.latency import calibration as calibrations
 
 FOLDER = Path(experiments.caraserve.__file__).parent
 STUDIES = read_all(FOLDER)
@@ -27,17 +26,6 @@ def test_every_figure_of_the_evaluation_is_there() -> None:
     assert "Figures 10 and 13" in STUDIES["figure_10"].source
 
 
-def test_the_calibration_is_what_its_command_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert calibration.main(["--out", str(tmp_path)]) == 0
-    written = calibrations.load(str(tmp_path / "a10-llama_2_7b-tp1.yaml"))
-    ours = calibrations.load("a10-llama_2_7b-tp1")
-    assert written.coefficients == ours.coefficients
-    assert written.provenance == ours.provenance
-    assert "bgmv: 24 x 32 34.81 ms, 16 x 64 35.75 ms" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("formula", [c.formula for c in CLAIMS if c.kind == "formula"])
 def test_figure_5_comes_out_exactly(formula: str) -> None:
     assert all(comparison.passed for comparison in compare_formula(formula)), formula
@@ -47,7 +35,6 @@ def test_figures_of_models_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(kernels, "DRAWS", 20_000)
     assert kernels.main(["--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.png")} == set(kernels.FIGURES)
-    assert all(path.stat().st_size > 10_000 for path in tmp_path.glob("*.png"))
 
 
 def means(system: str, *overrides: str) -> tuple[float, ...]:

@@ -63,7 +63,7 @@ def test_every_command_says_how_it_is_called(name: str, capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("name", INTO_A_FOLDER)
-def test_a_folder_that_cannot_be_made_is_one_sentence_before_anything_is_done(
+def test_a_folder_that_cannot_be_made_is_said_before_anything_is_done(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert import_module(f"experiments.{name}").main(["--out", "/dev/null/x"]) == 2
@@ -72,14 +72,51 @@ def test_a_folder_that_cannot_be_made_is_one_sentence_before_anything_is_done(
     assert said.out == ""
 
 
-def test_figures_of_speed_that_could_not_be_written_are_not_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("claims.__main__", ["--paper", "slor"], "--paper is 'slor'; did you mean"),
+        ("composition.__main__", ["--trials", "0"], "--trials is 0"),
+        ("composition.__main__", ["--seeds", "0"], "--seeds is 0"),
+        (
+            "cross_table.__main__",
+            ["--workload", "shiftin"],
+            "--workload is 'shiftin'; did you mean",
+        ),
+        ("cross_table.__main__", ["--system", "slor"], "--system is 'slor'; did you mean slora"),
+        ("cross_table.__main__", ["--seeds", "0"], "--seeds is 0"),
+        ("dlora.__main__", ["figure_21"], "study is 'figure_21'; did you mean"),
+        ("fidelity.vllm.fit", ["llama_3_1_80b"], "no plan for 'llama_3_1_80b'; did you mean llama_3_1_8b"),
+        ("infer.__main__", ["caraserv"], "'caraserv'; did you mean caraserve"),
+        ("loraserve.calibration", [], "there is no loraserve_single_request.csv"),
+        ("mutation.__main__", ["--rooms", "memory", "--only", "nowhere"], "--only is 'nowhere'"),
+        ("profiles.__main__", [], "there are no profiles in"),
+        ("speed.__main__", ["--json", "/nowhere/x"], "cannot be written: No such file"),
+        ("speed.against", ["/dev"], "has no simlora/__init__.py"),
+        ("speed.counts", ["--requests", "0"], "--requests is 0"),
+        ("torture.__main__", ["--minutes", "0"], "--minutes is 0.0, must be greater than 0"),
+        ("torture.__main__", ["--law", "gravity"], "--law is 'gravity'"),
+        ("torture.__main__", ["--scenarios", "0"], "--scenarios is 0, must be a whole number"),
+        ("what_if.__main__", ["stal"], "study is 'stal'; did you mean"),
+        ("what_if.__main__", ["stale", "--seeds", "0"], "--seeds is 0, must be a whole number"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_anything_is_done(
+    name: str,
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert import_module("experiments.speed.__main__").main(["--json", str(tmp_path / "none" / "x")]) == 2
-    said = capsys.readouterr()
-    assert "--json" in said.err
-    assert said.err.endswith("cannot be written: No such file or directory\n")
-    assert said.out == ""
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert import_module(f"experiments.{name}").main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.err.startswith("simlora: error: ")
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+    assert printed.out == ""
 
 
 def test_who_is_told_to_stop_says_so(capsys: pytest.CaptureFixture[str]) -> None:

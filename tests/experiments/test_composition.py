@@ -47,7 +47,7 @@ from experiments.cross_table.bound import Bound
 from experiments.cross_table.capacities import Carried, Reading, Use
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import POLICIES
-from experiments.cross_table.world import HELD_OUT, TRAINING, System, World
+from experiments.cross_table.world import TRAINING, System, World
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 from tests.experiments.small_world import Search, slora
@@ -98,45 +98,30 @@ def test_every_policy_slot_is_searched_and_begins_with_what_slora_has() -> None:
         assert REAL.first(slot) == choices[slot]
 
 
-def test_a_policy_of_no_paper_gives_way_to_the_published_one_with_what_that_knows() -> None:
-    settings = {
-        "system": "slora",
-        "scheduler": "chunked_slo",
-        "scheduler.max_batched_tokens": 512,
-        "scheduler.margin_s": 0.2,
-        "router": "session_bands",
-        "router.slack": 8,
-        "router.session_slack": 4,
-        "replica.reserve": "paged",
-    }
-    scheduler, router = as_published(REAL, System("found", "", settings))
-    assert (scheduler.had, scheduler.has) == ("chunked_slo", "chunked_prefill")
-    assert scheduler.system.settings == {
-        key: value for key, value in settings.items() if key != "scheduler.margin_s"
-    } | {"scheduler": "chunked_prefill"}
-    assert (router.had, router.has) == ("session_bands", "adapter_affinity")
-    assert router.system.settings == {
-        key: value for key, value in settings.items() if key != "router.session_slack"
-    } | {"router": "adapter_affinity"}
+@pytest.mark.parametrize(
+    ("slot", "own", "published", "kept", "lost"),
+    [
+        ("scheduler", "chunked_slo", "chunked_prefill", "scheduler.max_batched_tokens", "scheduler.margin_s"),
+        ("router", "session_bands", "adapter_affinity", "router.slack", "router.session_slack"),
+    ],
+)
+def test_a_policy_of_no_paper_gives_way_to_the_published_one_with_what_that_knows(
+    slot: str, own: str, published: str, kept: str, lost: str
+) -> None:
+    settings = {kept: 8, "replica.reserve": "paged"}
+    (found,) = as_published(REAL, slora("found", {slot: own, lost: 0.2, **settings}))
+    assert (found.had, found.has) == (own, published)
+    assert found.system.settings == {"system": "slora", slot: published, **settings}
     assert as_published(REAL, slora("published", {"scheduler": "fcfs"})) == []
 
 
 def test_a_scheduler_that_is_told_that_a_pass_takes_longer_than_it_does_lets_it_take_less() -> None:
-    knows = slora("found", {"scheduler": "chunked_slo"})
-    long, short = told_wrong(WORLD, knows)
+    long, short = told_wrong(WORLD, slora("found", {"scheduler": "chunked_slo"}))
     assert long.slot.endswith("told a tenth too long")
-    assert long.system.settings["scheduler.pass_s"] == pytest.approx(WORLD.same["slo.tpot_s"] / 1.1, rel=1e-3)
-    assert short.system.settings["scheduler.pass_s"] == pytest.approx(
-        WORLD.same["slo.tpot_s"] * 1.1, rel=1e-3
-    )
+    slo_s = WORLD.same["slo.tpot_s"]
+    found_s = [each.system.settings["scheduler.pass_s"] for each in (long, short)]
+    assert found_s == pytest.approx([slo_s / 1.1, slo_s * 1.1], rel=1e-3)
     assert told_wrong(WORLD, WORLD.systems["vllm"]) == []
-
-
-def test_policies_of_no_paper_have_a_published_one_that_the_space_knows(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"own loader.*cached"):
-        space_of(tmp_path, SMALL + "own:\n  loader: {asynchronous: cached}\n")
-    known = space_of(tmp_path, SMALL + "own:\n  loader: {asynchronous: blocking}\n")
-    assert known.own == {"loader": {"asynchronous": "blocking"}}
 
 
 def test_the_first_composition_is_slora() -> None:
@@ -172,44 +157,39 @@ def test_every_choice_can_be_run_with_one_composition_at_least(slot: str, choice
 
 
 def test_what_is_tuned_hangs_on_its_choice(small: Space) -> None:
-    plain = fixed(small)
-    assert plain.settings == {"system": "slora", "loader": "blocking", "eviction": "on_demand"}
+    plain = fixed(small).settings
+    assert plain == {"system": "slora", "loader": "blocking", "eviction": "on_demand"}
     tuned = fixed(small, admission="every", **{"replica.max_wait_tokens": 7})
-    assert tuned.settings == {**plain.settings, "replica.max_wait_tokens": 7}
-    assert "admission every" in str(tuned)
+    assert tuned.settings == {**plain, "replica.max_wait_tokens": 7}
 
 
 def test_variations_change_one_slot_and_what_it_needs(small: Space) -> None:
-    found = REAL.variations(REAL.published["toppings"])
+    toppings = REAL.published["toppings"]
+    found = REAL.variations(toppings)
     assert len(found) == sum(len(held) - 1 for held in REAL.slots.values())
-    changed = [
-        {slot for slot in REAL.slots if values[slot] != REAL.published["toppings"][slot]} for values in found
-    ]
-    assert {frozenset(slots) for slots in changed if len(slots) > 1} == {frozenset({"eviction", "memory"})}
+    changed = [frozenset(slot for slot in REAL.slots if each[slot] != toppings[slot]) for each in found]
+    assert {slots for slots in changed if len(slots) > 1} == {frozenset({"eviction", "memory"})}
     assert [values["memory"] for values in found if values["eviction"] == "cost_model"] == ["kept"]
     assert len(small.variations(small.published["small"])) == 4
 
 
 def test_steps_change_one_value_of_those_that_are_tuned(small: Space) -> None:
-    toppings = REAL.published["toppings"]
-    assert REAL.steps(toppings) == [{**toppings, "router.slo_s": 0.05}]
-    assert small.steps(small.published["small"]) == [
-        {**small.published["small"], "replica.max_num_seqs": 200}
-    ]
+    published = small.published["small"]
+    assert small.steps(published) == [{**published, "replica.max_num_seqs": 200}]
     assert small.steps(small.published["slora"]) == []
 
 
-def test_what_is_tuned_of_a_variation_begins_in_the_middle() -> None:
-    found = REAL.variations(REAL.published["toppings"])
-    (bands,) = (values for values in found if values["router"] == "rank_bands")
+def test_what_is_tuned_of_a_variation_begins_in_the_middle_or_where_it_was_before() -> None:
+    def varied(slot: str, choice: str, **before: object) -> dict[str, object]:
+        found = REAL.variations({**REAL.published["toppings"], **before})
+        (values,) = (values for values in found if values[slot] == choice)
+        return values
+
+    bands = varied("router", "rank_bands")
     assert (bands["router.slack"], bands["router.window"]) == (16, 2000)
-    (every,) = (values for values in found if values["admission"] == "every")
-    assert every["replica.max_wait_tokens"] == 6
-    (cost_model,) = (values for values in found if values["eviction"] == "cost_model")
-    assert cost_model["eviction.recency_s"] == 3.16
-    mine = {**REAL.published["toppings"], "router.slack": 64}
-    (kept,) = (values for values in REAL.variations(mine) if values["router"] == "rank_bands")
-    assert kept["router.slack"] == 64  # what it was tuned to before
+    assert varied("admission", "every")["replica.max_wait_tokens"] == 6
+    assert varied("eviction", "cost_model")["eviction.recency_s"] == 3.16
+    assert varied("router", "rank_bands", **{"router.slack": 64})["router.slack"] == 64
 
 
 def test_what_is_tuned_goes_up_and_down_a_step() -> None:
@@ -221,29 +201,28 @@ def test_what_is_tuned_goes_up_and_down_a_step() -> None:
 
 
 def test_numbers_are_as_short_as_they_are_written(tmp_path: Path) -> None:
-    tuned = "slots: {router: {a: {tune: {router.x: {low: 0.001, high: 1, log: true}}}}}\npublished: {}\n"
-    trial = optuna.trial.FixedTrial({"router": "a", "router.x": 0.0123456})
-    found = space_of(tmp_path, tuned).suggested(trial)
-    assert found.settings["router.x"] == 0.0123
+    space = space_of(tmp_path, TUNED % "{low: 0.001, high: 1, log: true}")
+    found = space.suggested(optuna.trial.FixedTrial({"loader": "a", "x": 0.0123456}))
+    assert found.settings["x"] == 0.0123
+
+
+PUBLISHED = "slots: {loader: {blocking: {}}}\npublished: "
+NEEDS = "slots: {loader: {a: {needs: {%s}}}, memory: {b: {}}}\npublished: {}"
+TUNED = "slots: {loader: {a: {tune: {x: %s}}}}\npublished: {}"
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("slots: {loader: {blocking: {sett: {}}}}\npublished: {}", "loader blocking has an unknown key sett"),
-        ("slots: {loader: {a: {tune: {x: []}}}}\npublished: {}", "loader a.tune.x has no values"),
-        (
-            "slots: {loader: {a: {tune: {x: {low: 2, high: 1}}}}}\npublished: {}",
-            "goes from 2 to 1, must go up",
-        ),
-        ("slots: {loader: {blocking: {}}}\npublished: {us: {loadr: blocking}}", "did you mean loader"),
-        ("slots: {loader: {blocking: {}}}\npublished: {us: {loader: blockin}}", "did you mean blocking"),
-        (
-            "slots: {loader: {a: {needs: {memry: [b]}}}, memory: {b: {}}}\npublished: {}",
-            "did you mean memory",
-        ),
-        ("slots: {loader: {a: {needs: {memory: [c]}}}, memory: {b: {}}}\npublished: {}", "choose one of b"),
+        (TUNED % "[]", "loader a.tune.x has no values"),
+        (TUNED % "{low: 2, high: 1}", "goes from 2 to 1, must go up"),
+        (PUBLISHED + "{us: {loadr: blocking}}", "did you mean loader"),
+        (PUBLISHED + "{us: {loader: blockin}}", "did you mean blocking"),
+        (NEEDS % "memry: [b]", "did you mean memory"),
+        (NEEDS % "memory: [c]", "choose one of b"),
         ("slots: {}", "has no published"),
+        (SMALL + "own:\n  loader: {asynchronous: cached}\n", r"own loader.*cached"),
     ],
 )
 def test_mistakes_in_a_space_are_said_with_their_place(tmp_path: Path, text: str, sentence: str) -> None:
@@ -287,10 +266,8 @@ def test_rounds_go_on_around_the_best_until_none_is_better(world: World, small: 
     told: list[int] = []
     found = explore(world, small, world.of(TRAINING), 2, 1, lambda so_far: told.append(len(so_far)))
     assert told == [2, 6, 7, 11]
-    assert found.tried[found.centre].composition.choices == {
-        **found.tried[0].composition.choices,
-        "loader": "asynchronous",
-    }
+    first = found.tried[0].composition.choices
+    assert found.tried[found.centre].composition.choices == {**first, "loader": "asynchronous"}
 
 
 @pytest.mark.usefixtures("coarse")
@@ -339,9 +316,9 @@ def test_what_is_left_off_is_tried_on_fewer_workloads_and_is_never_the_best(
     assert best([off, same], 2) == [same]
     assert made_up[-1][1] == {}
     evaluated(world, [fixed(small)], workloads, 1, 3, leader, near=True)
-    last = workloads[-1].name
-    assert made_up[-1][1] == {("trial_3", name): one.met_rps for name, one in leader.carried.items()}
-    assert [one.workload.name for one in made_up[-1][0]] == [last]
+    asked, near = made_up[-1]
+    assert near == {("trial_3", name): one.met_rps for name, one in leader.carried.items()}
+    assert [one.workload.name for one in asked] == [workloads[-1].name]
 
 
 def test_a_round_that_finds_something_better_is_followed_by_all_of_it_at_once() -> None:
@@ -355,10 +332,8 @@ def test_a_round_that_finds_something_better_is_followed_by_all_of_it_at_once() 
 
 
 def test_what_a_workload_alone_could_have_is_the_most_that_any_composition_carries() -> None:
-    def one(number: int, a: float, b: float, refused: str = "") -> Tried:
-        return a_trial(number, {"a": a, "b": b}, refused=refused)
-
-    tried = [one(0, 5, 1), one(1, 1, 4), one(2, 6, 2), one(3, 99, 99, "no"), one(4, 2, 3)]
+    rates = [(5, 1, ""), (1, 4, ""), (6, 2, ""), (99, 99, "no"), (2, 3, "")]
+    tried = [a_trial(number, {"a": a, "b": b}, refused=why) for number, (a, b, why) in enumerate(rates)]
     published = [{"a": Carried(5, 5.1), "b": Carried(1, 1.1)}, {"a": Carried(1, 1.1), "b": Carried(4.5, 4.6)}]
     workloads = [replace(WORLD.workloads["slora"], name=name) for name in ("a", "b")]
     assert alone(tried, published, workloads) == {"a": Alone(5, 6, 2), "b": Alone(4.5, 4, 1)}
@@ -384,10 +359,11 @@ def a_trial(
 
 
 def test_the_best_are_each_there_once_and_never_refused() -> None:
-    def one(number: int, rate: float, batch: int, refused: str = "") -> Tried:
-        return a_trial(number, {"a": rate}, Composition({}, {"batch": {"b": batch}}), refused)
-
-    tried = [one(0, 1, 1), one(1, 9, 2, "no"), one(2, 5, 3), one(3, 5, 3), one(4, 4, 4), one(5, 5, 5)]
+    rates = [(1, 1, ""), (9, 2, "no"), (5, 3, ""), (5, 3, ""), (4, 4, ""), (5, 5, "")]
+    tried = [
+        a_trial(number, {"a": rate}, Composition({}, {"batch": {"b": batch}}), refused)
+        for number, (rate, batch, refused) in enumerate(rates)
+    ]
     assert [each.number for each in best(tried, 3)] == [2, 5, 4]
 
 
@@ -475,28 +451,29 @@ def test_in_other_worlds_it_is_held_against_the_best_there(
     assert found.overall.mean == pytest.approx(1.05 * 8 / 64)
 
 
+AHEAD = "ahead beyond doubt, and by 10 % or more on average"
+
+
 @pytest.mark.parametrize(
     ("ratios", "line"),
     [
-        ({0: 1.2, 1: 1.21, 2: 1.19}, "ahead beyond doubt, and by 10 % or more on average: Longer ones"),
-        ({0: 1.05, 1: 1.06, 2: 1.055}, "ahead by less, beyond doubt: Longer ones"),
-        ({0: 1.3, 1: 0.9, 2: 1.2}, "not to be told apart: Longer ones"),
-        ({0: 0.8, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
-        ({0: 0.0, 1: 0.81, 2: 0.79}, "behind, beyond doubt: Longer ones"),
-        ({0: math.inf, 1: 2.0, 2: 2.0}, "ahead beyond doubt, and by 10 % or more on average: Longer ones"),
+        ([1.2, 1.21, 1.19], AHEAD),
+        ([1.05, 1.06, 1.055], "ahead by less, beyond doubt"),
+        ([1.3, 0.9, 1.2], "not to be told apart"),
+        ([0.8, 0.81, 0.79], "behind, beyond doubt"),
+        ([0.0, 0.81, 0.79], "behind, beyond doubt"),
+        ([math.inf, 2.0, 2.0], AHEAD),
     ],
 )
 def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
-    world: World, ratios: dict[int, float], line: str
+    world: World, ratios: list[float], line: str
 ) -> None:
-    row = a_row({NAME: ratios, "slora": dict.fromkeys(ratios, 1.0)}, world)
-    held_out = {"long": exactly(ratios)}
+    by_seed = dict(enumerate(ratios))
+    row = a_row({NAME: by_seed, "slora": dict.fromkeys(by_seed, 1.0)}, world)
+    held_out = {"long": exactly(by_seed)}
     lines = verdict(held_out, overall(held_out), [row], [world.systems["slora"]])
-    assert f"* {line}" in lines
-    within = (
-        f"* less than 10 % ahead, beyond doubt: {'Longer ones' if max(ratios.values()) < 1.1 else 'nowhere'}"
-    )
-    assert lines[-1] == within
+    assert f"* {line}: Longer ones" in lines
+    assert lines[-1].endswith("Longer ones" if max(ratios) < 1.1 else "nowhere"), "less than 10 % ahead"
     assert sum("nowhere" in one for one in lines[:-1]) == 3
 
 
@@ -530,26 +507,19 @@ def test_what_a_composition_may_tune_of_a_policy_is_tuned_of_who_has_it(system: 
 
 def test_a_published_system_is_what_was_found() -> None:
     settings = {
-        "system": "slora",
         "router": "adapter_affinity",
         "router.slack": 8,
         "eviction": "banded_lru",
         "eviction.every_s": 0.1,
         "replica.prefix_caching": True,
-        "replica.reserve": "paged",
     }
-    written = text(System(NAME, "", settings), {"gpu": "a100_80g", "slo.ttft_s": 1})
+    written = text(slora(NAME, settings), {"gpu": "a100_80g", "slo.ttft_s": 1})
     assert written.startswith("# @package _global_\n")
     tree = yaml.safe_load(written)
-    assert tree["defaults"] == [
-        "slora",
-        {"override /gpu": "a100_80g"},
-        {"override /router": "adapter_affinity"},
-        {"override /eviction": "banded_lru"},
-    ]
-    assert tree["router"] == {"slack": 8}
+    chosen = {"gpu": "a100_80g", "router": "adapter_affinity", "eviction": "banded_lru"}
+    assert tree["defaults"] == ["slora", *({f"override /{slot}": name} for slot, name in chosen.items())]
+    assert (tree["router"], tree["replica"]) == ({"slack": 8}, {"prefix_caching": True})
     assert "eviction" not in tree, "which its own file says"
-    assert tree["replica"] == {"prefix_caching": True, "reserve": "paged"}
 
 
 @pytest.fixture
@@ -579,55 +549,28 @@ def test_the_command_writes_the_study_and_the_system(
     ]
     assert command.main(arguments) == 0
     page = (docs / "composition.md").read_text()
-    for heading in (
-        "What was found",
-        "On every workload",
-        "How near the frontier that is",
-        "What each slot does",
-        "How it was searched",
-    ):
-        assert f"## {heading}" in page
     assert "| held out | Longer ones |" in page
     assert "| training | Short ones, many |" in page
     assert "nan" not in page
-    assert (docs / "figures" / "composition" / "search.png").exists()
-    assert (docs / "figures" / "composition" / "ahead.png").exists()
     assert system.read_text() in page + "\n"
+    pictures = {path.name for path in (docs / "figures" / "composition").iterdir()}
+    assert pictures >= {"search.png", "ahead.png"}
     with (docs / "composition.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["trial"]) for row in rows] == list(range(len(rows)))
     assert len(rows) > 3
     assert float(rows[0]["short_rps"]) > float(rows[1]["short_rps"])
-    printed = capsys.readouterr().out
-    assert "held_out  long" in printed
-    assert "of the published systems the one that carries most" in printed
-    assert "of the published systems the one that carries most" in page
+    assert "held_out  long" in capsys.readouterr().out
     stamp = system.stat().st_mtime_ns
     assert command.main(arguments) == 0
     assert system.stat().st_mtime_ns == stamp  # or nothing that was kept would be found again
     assert (docs / "composition.md").read_text() == page
 
 
-@pytest.mark.parametrize("option", ["--trials", "--seeds"])
-def test_bad_input_is_one_sentence(option: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main([option, "0"]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"simlora: error: {option} is 0")
-    assert said.count("\n") == 1
-
-
 @pytest.mark.usefixtures("small_command")
-def test_a_quick_look_writes_neither_page_nor_system(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_quick_look_writes_neither_page_nor_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "ROOT", tmp_path)
     monkeypatch.setattr(command, "SYSTEM", tmp_path / "simlora.yaml")
     assert command.main(["--trials", "3", "--seeds", "1", "--jobs", "1"]) == 0
     assert not (tmp_path / "docs").exists()
     assert not (tmp_path / "simlora.yaml").exists()
-    assert "held_out  long" in capsys.readouterr().out
-
-
-def test_workloads_to_judge_on_are_none_that_was_searched_on() -> None:
-    training, held_out = ([one.name for one in WORLD.of(part)] for part in (TRAINING, HELD_OUT))
-    assert not set(training) & set(held_out)

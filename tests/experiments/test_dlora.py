@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -18,7 +17,6 @@ from matplotlib.figure import Figure
 import experiments.dlora
 import simlora
 from experiments.claims import formulas
-from experiments.claims.__main__ import papers
 from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.formulas import compare_formula
@@ -54,52 +52,37 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 # Studies
 
 
-def test_every_figure_of_the_evaluation_is_there() -> None:
-    names = {
+def test_every_figure_of_the_evaluation_is_there_and_says_where_it_stands_in_the_paper() -> None:
+    drawn = {
         name.removeprefix("figure_") for name in (*STUDIES, *kernels.FIGURES) if name.startswith("figure_")
     }
-    assert names == {"2b", "5", "9", "10", "11a", "11b", "12", "13", "14", "15"}
-    assert "dlora" in papers()
-
-
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_a_study_says_where_it_stands_in_the_paper(study: Study) -> None:
-    assert study.source.startswith("dLoRA (OSDI'24), ")
-    number = study.name.removeprefix("figure_").replace("a", "(a)").replace("b", "(b)")
-    assert not study.name.startswith("figure_") or study.source.endswith(f"Figure {number}")
+    assert drawn == {"2b", "5", "9", "10", "11a", "11b", "12", "13", "14", "15"}
+    for name, study in STUDIES.items():
+        number = name.removeprefix("figure_").replace("a", "(a)").replace("b", "(b)")
+        assert study.source.startswith("dLoRA (OSDI'24), ")
+        assert len(study.series) <= len(draw_several.COLOURS), "every curve has one of its own"
+        assert not name.startswith("figure_") or study.source.endswith(f"Figure {number}")
 
 
 ALL = [point for study in STUDIES.values() for point in points(study) if not point.skip]
 
 
-def test_no_study_has_more_curves_than_colours() -> None:
-    assert max(len(study.series) for study in STUDIES.values()) <= 5
-
-
 def test_the_released_code_is_the_same_in_every_figure() -> None:
     """figure_11a makes it from its parts, because a system belongs to a series, not to a panel."""
-    study = STUDIES["figure_11a"]
-    parts = next(point for point in points(study) if (point.panel, point.series) == ("released", "dlora"))
+    parts = next(p for p in ALL if p.key[:3] == ("figure_11a", "released", "dlora"))
+    others = [each for each in parts.overrides if "." not in each and "system=" not in each]
     ours, _ = compose(parts.overrides)
-    theirs, _ = compose(
-        [each for each in parts.overrides if "." not in each and "system=" not in each] + released()
-    )
+    theirs, _ = compose([*others, "system=dlora_released"])
     for slot in ("scheduler", "router", "placement", "migration"):
         assert ours[slot] == theirs[slot], slot
-
-
-def released() -> list[str]:
-    return ["system=dlora_released"]
 
 
 # Claims
 
 
 def test_every_claim_that_may_fail_has_a_reason_with_numbers_in_it() -> None:
-    for claim in CLAIMS.values():
-        if claim.kind == "ratio":
-            assert "To come" not in claim.reason, claim.id
-            assert claim.evidence, claim.id
+    ratios = [claim for claim in CLAIMS.values() if claim.kind == "ratio"]
+    assert not [claim.id for claim in ratios if "To come" in claim.reason or not claim.evidence]
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if not name.startswith("figure_")])
@@ -119,21 +102,30 @@ def test_claims_are_judged_over_three_seeds() -> None:
 
 
 SPOT = "figure_1 small {} {} throughput_rps"
+COMPUTED = """
+- id: computed
+  where: Figure 1
+  metric: a number of no study
+  kind: {}
+  sense: up_to
+  published: 2.0
+  computed: {}
+"""
 
 
-def row_of(folder: Path, text: str, numbers: Callable[[Point], float], seeds: str = "") -> Row:
+def row_of(
+    folder: Path, text: str, numbers: Callable[[Point], float] = lambda _: 0.0, seeds: str = ""
+) -> Row:
     """Evaluate the one claim in `text`; its runs have these throughputs."""
     path = claims(folder, text)
     path.write_text(seeds + path.read_text())
     (claim,) = read_claims(path, read_all(folder))
-    outcomes = {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in runs_of(claim)}
-    for spot in claim.evidence.values():
-        outcomes |= {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in spot.points}
-    return evaluate("paper", claim, outcomes)
+    runs = [*runs_of(claim), *(point for spot in claim.evidence.values() for point in spot.points)]
+    return evaluate("paper", claim, {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in runs})
 
 
 def ratio(*pairs: str, published: str = "2.0", sense: str = "about") -> str:
-    lines = "\n".join(f"    - {pair}" for pair in pairs)
+    lines = "".join(f"\n    - {pair}" for pair in pairs)
     return f"""
 - id: a-ratio
   where: Figure 1
@@ -142,8 +134,7 @@ def ratio(*pairs: str, published: str = "2.0", sense: str = "about") -> str:
   sense: {sense}
   published: {published}
   reason: "It was {{figure_1 large fcfs 2 throughput_rps}}."
-  ratios:
-{lines}
+  ratios:{lines}
 """
 
 
@@ -156,8 +147,7 @@ def test_over_seeds_a_claim_is_judged_by_means(tmp_path: Path) -> None:
 
 
 def test_a_pair_of_curves_is_a_ratio_for_each_x(tmp_path: Path) -> None:
-    curves = "[figure_1 small fcfs throughput_rps, figure_1 small lcfs throughput_rps]"
-    text = ratio(curves.replace("fcfs", "x").replace("lcfs", "fcfs").replace(" x ", " lcfs "), sense="up_to")
+    text = ratio("[figure_1 small lcfs throughput_rps, figure_1 small fcfs throughput_rps]", sense="up_to")
     # lcfs at 1 is left out by the study.
     row = row_of(tmp_path, text, lambda p: {("lcfs", 2): 3.9, ("fcfs", 2): 2.0}[p.series, p.x])
     assert (row.simulated, row.verdict) == (pytest.approx(1.95), HOLDS)
@@ -167,17 +157,20 @@ def test_each_published_ratio_has_pairs_of_its_own(tmp_path: Path) -> None:
     there, back = (f"[{SPOT.format('fcfs', x)}, {SPOT.format('fcfs', 3 - x)}]" for x in (1, 2))
     text = ratio(f"- {there}\n      - {back}", back, published="[2.0, 4.0]", sense="up_to")
     row = row_of(tmp_path, text, lambda p: float(p.x))
-    assert row.simulated == [2.0, 2.0]
-    assert row.errors == [0.0, -0.5]
-    assert row.verdict == OFF
+    assert (row.simulated, row.errors, row.verdict) == ([2.0, 2.0], [0.0, -0.5], OFF)
 
 
-def test_published_ratios_and_pairs_must_be_as_many(tmp_path: Path) -> None:
-    path = claims(
-        tmp_path, ratio(f"[{SPOT.format('fcfs', 1)}, {SPOT.format('fcfs', 2)}]", published="[2, 3]")
-    )
-    with pytest.raises(InputError, match="has 2 published ratios and 1 pairs"):
-        read_claims(path, read_all(tmp_path))
+@pytest.mark.parametrize(
+    ("published", "x", "sentence"),
+    [
+        ("[2, 3]", 1, "has 2 published ratios and 1 pairs"),
+        ("2", "<half", "x is '<half', must be < and a number"),
+    ],
+)
+def test_a_ratio_that_cannot_be_is_refused(tmp_path: Path, published: str, x: object, sentence: str) -> None:
+    text = ratio(f"[{SPOT.format('fcfs', x)}, {SPOT.format('fcfs', 2)}]", published=published)
+    with pytest.raises(InputError, match=sentence):
+        read_claims(claims(tmp_path, text), read_all(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -193,23 +186,10 @@ def test_published_ratios_and_pairs_must_be_as_many(tmp_path: Path) -> None:
 def test_a_limit_is_the_largest_x_under_a_bound_and_looks_no_further_than_a_point_above(
     tmp_path: Path, first: float, second: float, bound: str, found: float, runs: int
 ) -> None:
-    text = f"""
-    - id: a-value
-      where: Figure 1
-      metric: rate under the bound
-      kind: value
-      published: {found}
-      simulated: {SPOT.format("fcfs", "<" + bound)}
-    """
+    limit = SPOT.format("fcfs", "<" + bound)
+    text = COMPUTED.format("value", "n").replace("computed: n", f"simulated: {limit}")
     row = row_of(tmp_path, text, lambda p: {1: first, 2: second}[p.x])
-    assert row.simulated == pytest.approx(found)
-    assert row.runs == runs
-
-
-def test_a_limit_has_a_number_for_its_bound(tmp_path: Path) -> None:
-    path = claims(tmp_path, ratio(f"[{SPOT.format('fcfs', '<half')}, {SPOT.format('fcfs', 2)}]"))
-    with pytest.raises(InputError, match="x is '<half', must be < and a number"):
-        read_claims(path, read_all(tmp_path))
+    assert (row.simulated, row.runs) == (pytest.approx(found), runs)
 
 
 def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_path: Path) -> None:
@@ -225,21 +205,12 @@ def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_pat
 
 def test_numbers_may_be_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [1.0, 2.3])
-    text = """
-    - id: computed
-      where: Figure 1
-      metric: a number of no study
-      kind: {}
-      sense: up_to
-      published: 2.0
-      computed: {}
-    """
-    row = row_of(tmp_path, text.format("ratio", "n"), lambda p: 0.0)
+    row = row_of(tmp_path, COMPUTED.format("ratio", "n"))
     assert (row.simulated, row.verdict, row.runs) == ([1.0, 2.3], NEAR, 0)
     monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [2.0])
-    assert row_of(tmp_path, text.format("value", "n"), lambda p: 0.0).verdict == HOLDS
+    assert row_of(tmp_path, COMPUTED.format("value", "n")).verdict == HOLDS
     with pytest.raises(InputError, match="computed is 'm'"):
-        row_of(tmp_path, text.format("value", "m"), lambda p: 0.0)
+        row_of(tmp_path, COMPUTED.format("value", "m"))
 
 
 # What was measured
@@ -288,9 +259,7 @@ def test_all_of_the_artifact_s_points_are_in_a_figure(monkeypatch: pytest.Monkey
 def test_without_the_file_there_is_nothing_and_another_file_is_refused() -> None:
     assert measured.read() is None
     an_artifact({"figure9": {}})
-    with pytest.raises(
-        InputError, match=r"dlora_ae\.json is not what dLoRA's artifact plots: KeyError\('rows'\)"
-    ):
+    with pytest.raises(InputError, match=r"dlora_ae\.json is not what dLoRA's artifact plots: KeyError"):
         measured.read()
 
 
@@ -322,17 +291,15 @@ def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
     figures: list[Figure] = []
     monkeypatch.setattr(draw_several.plt, "close", figures.append)
     draw(study, found, tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").stat().st_size > 20_000
     labels = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert "least to most of 2 seeds" in labels
     several.write_csv(tmp_path / "figure.csv", study, found)
-    with (tmp_path / "figure.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert float(rows[0][f"{TIME} mean"]) == pytest.approx((least + most) / 2)
-    assert (float(rows[0][f"{TIME} least"]), float(rows[0][f"{TIME} most"])) == (least, most)
-    assert [row[f"{TIME} measured"] for row in rows if row[f"{TIME} measured"]] == ["2.3"]
-    assert rows[0]["seeds"] == "2"
-    assert "workload.stride=4" in rows[0]["overrides"]
+    rows = pd.read_csv(tmp_path / "figure.csv")
+    of = rows.iloc[0]
+    assert of[f"{TIME} mean"] == pytest.approx((least + most) / 2)
+    assert (of[f"{TIME} least"], of[f"{TIME} most"], of["seeds"]) == (least, most, 2)
+    assert rows[f"{TIME} measured"].dropna().tolist() == [2.3]
+    assert "workload.stride=4" in of["overrides"]
 
 
 def test_what_was_not_simulated_has_no_figure_and_says_why(tmp_path: Path) -> None:
@@ -359,9 +326,8 @@ def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPa
 def test_a_curve_that_lies_on_another_is_dashed_and_only_what_was_simulated_has_a_tick(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    study = STUDIES["figure_12"]
     rates = {"dlora": 20.0, "released": 20.1, "peft": 3.0}
-    axes = drawn(study, rates, monkeypatch, tmp_path / "figure.png")
+    axes = drawn(STUDIES["figure_12"], rates, monkeypatch, tmp_path / "figure.png")
     curves = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
     assert [line.is_dashed() for line in curves] == [True, False, False]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64"]
@@ -373,21 +339,14 @@ def test_the_command_draws_a_study_and_says_what_it_lacks(
 ) -> None:
     monkeypatch.setattr(command, "read_all", lambda folder: {"figure_12": small("figure_12")})
     assert command.main(["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
-    printed = capsys.readouterr().out
-    assert "skipped the measured points: there is no" in printed
-    assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in printed
+    assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
-    assert command.main(["figure_21"]) == 2
-    assert "did you mean figure_12?" in capsys.readouterr().err
 
 
 # Calibrations of what nobody measured, and what is no run
 
 
-def test_the_what_if_calibrations_are_what_their_command_writes(tmp_path: Path) -> None:
-    assert slower.main(["--out", str(tmp_path)]) == 0
-    for path in tmp_path.iterdir():
-        assert path.read_text() == (slower.FOLDER / path.name).read_text()
+def test_a_what_if_calibration_is_longer_by_its_milliseconds_and_nothing_else() -> None:
     plain, longer = (
         calibrations.load(name)
         for name in ("a800_80g-llama_2_7b-tp1-dlora", str(slower.FOLDER / "plus_8ms.yaml"))
@@ -410,15 +369,8 @@ def test_figure_5_and_the_example_are_drawn(tmp_path: Path) -> None:
 
 
 def test_busy_and_memory_are_shares_of_the_time_until_the_last_arrival() -> None:
-    samples = pd.DataFrame(
-        {
-            "time_s": [0.0, 2.0, 3.0, 9.0],
-            "running": [1, 0, 2, 0],
-            "kv_tokens": [30, 0, 60, 0],
-            "adapter_tokens": [20, 20, 20, 20],
-            "capacity_tokens": [100] * 4,
-        }
-    )
+    columns = {"time_s": [0.0, 2.0, 3.0, 9.0], "running": [1, 0, 2, 0], "kv_tokens": [30, 0, 60, 0]}
+    samples = pd.DataFrame({**columns, "adapter_tokens": 20, "capacity_tokens": 100})
     busy, memory = replicas._used(samples, 5.0)
     assert busy == pytest.approx(4 / 5)
     assert memory == pytest.approx((2 * 0.5 + 1 * 0.2 + 2 * 0.8) / 5)
@@ -431,15 +383,10 @@ def test_queueing_is_a_share_of_the_time_of_a_replica_s_requests() -> None:
 
 
 @pytest.mark.usefixtures("two_seeds")
-def test_replicas_are_drawn_one_by_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replicas_are_drawn_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicas, "_study", few)
     assert replicas.main(["--out", str(tmp_path)]) == 0
     assert {path.stem for path in tmp_path.glob("*.png")} == set(replicas.FIGURES)
-    printed = capsys.readouterr().out
-    assert "Figure 2(b), share of queueing, worst replica over best, by seed: " in printed
-    assert "Figure 13, optimal (one adapter), 18 requests/s: busy " in printed
     assert all(ratio >= 1 for ratio in replicas.imbalance())
 
 
@@ -457,18 +404,16 @@ def test_shares_of_time_add_up_and_plans_count_as_if_inference_waited() -> None:
         "makespan_s": 60.0,
     }
     found = overhead.shares(summary, 0.2)
-    assert found == (pytest.approx(0.02), pytest.approx(0.01))
-    assert found.inference == pytest.approx(0.97)
+    assert (*found, found.inference) == pytest.approx((0.02, 0.01, 0.97))
 
 
 @pytest.mark.usefixtures("two_seeds")
-def test_figure_15_is_drawn(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_figure_15_is_drawn_and_inference_takes_nearly_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overhead, "study", lambda: small("figure_15"))
     assert overhead.main(["--out", str(tmp_path)]) == 0
     assert (tmp_path / "figure_15_shares.png").exists()
-    assert "released at 32/s: inference 9" in capsys.readouterr().out
     (least,) = overhead.least_inference()
     assert 0.9 < least < 1
     assert all(comparison.says.endswith("ms a plan") for comparison in overhead.solved_within_milliseconds())
@@ -479,12 +424,9 @@ def test_figure_15_is_drawn(
 
 @pytest.mark.parametrize("stride", [4, 32])
 def test_dlora_is_ahead_of_both_strawmen_at_either_end_of_figure_10(stride: int) -> None:
-    systems = ("dlora", "dlora_released", "dlora_merged_only", "dlora_unmerged_only")
-    found = {
-        system: simlora.simulate(
-            [f"system={system}", "workload=functions", f"workload.stride={stride}", "timeline=false"]
-        ).summary["latency_per_output_token_s"]["mean"]
-        for system in systems
-    }
-    dlora, released, merged, unmerged = found.values()
-    assert max(dlora, released) < min(merged, unmerged)
+    def mean_s(system: str) -> float:
+        of = [f"system={system}", "workload=functions", f"workload.stride={stride}", "timeline=false"]
+        return simlora.simulate(of).summary["latency_per_output_token_s"]["mean"]
+
+    ours, strawmen = ("dlora", "dlora_released"), ("dlora_merged_only", "dlora_unmerged_only")
+    assert max(map(mean_s, ours)) < min(map(mean_s, strawmen))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from experiments.dlora import calibration
-from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.config.composing import compose
 from simlora.config.making import make
 from simlora.hardware.gpu import Gpu
@@ -26,18 +23,6 @@ def load(shape: str, tp: int) -> Calibration:
 
 
 SEVEN = load(*calibration.MEASURED)
-
-
-def test_the_files_are_what_their_command_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert calibration.main(["--out", str(tmp_path)]) == 0
-    assert len(list(tmp_path.iterdir())) == len(ALL)
-    for shape, tp in ALL:
-        name = f"{calibration.name(shape, tp)}.yaml"
-        assert (tmp_path / name).read_text() == (CALIBRATIONS / name).read_text()
-    assert (
-        "a800_80g-llama_2_7b-tp1-dlora: merged 15.0, unmerged 27.0, switch 20.0; BAx / Wx in a prefill of 16 adapters "
-        "0.389" in capsys.readouterr().out
-    )
 
 
 def test_an_iteration_takes_15_ms_merged_27_ms_unmerged_and_a_switch_20_ms() -> None:

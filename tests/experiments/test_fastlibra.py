@@ -10,36 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.fastlibra import ideal, links, over_time, reductions
+from experiments.fastlibra import ideal, over_time, reductions
 from experiments.fastlibra.reductions import Cell
-from experiments.studies.points import points
-from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 from simlora.workload.reuse import ideal_reuse
-
-STUDIES = read_all(reductions.FOLDER)
-
-
-@pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES)
-def test_every_panel_and_every_series_of_a_study_can_be_set_up(study: Study) -> None:
-    seen = set()
-    for point in points(study):
-        if not {point.panel, point.series} <= seen:
-            seen |= {point.panel, point.series}
-            prepare(*compose([*point.overrides, "workload.duration_s=200"]))
-
-
-def test_the_what_if_calibrations_are_what_their_command_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert links.main(["--out", str(tmp_path)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len(links.LINK_GB)
-    for path in tmp_path.iterdir():
-        assert path.read_text() == (links.FOLDER / path.name).read_text()
-
 
 # Figure 11 --------------------------------------------------------------------------------
 
@@ -66,11 +43,9 @@ def test_past_its_peak_a_system_rules_the_means_over_rates_but_not_the_mean_of_e
 
 
 def test_a_system_without_a_peak_does_not_count_for_how_far_ahead_ours_is() -> None:
-    found = [cell("chatbot", 1.0, 2.0, 4.0)]
-    assert reductions.ahead(found, "vllm") == 2.0
-    assert any(
-        "which has none in 1 cells" in line for line in reductions.lines([*found, *translation_and_agent()])
-    )
+    found = [cell("chatbot", 1.0, 2.0, 4.0), *translation_and_agent()]
+    assert reductions.ahead(found[:1], "vllm") == 2.0
+    assert any("which has none in 1 cells" in line for line in reductions.lines(found))
 
 
 def translation_and_agent() -> list[Cell]:
@@ -95,20 +70,14 @@ def test_means_are_over_rates_up_to_our_peak() -> None:
     assert found.ttft_s["vllm"] == pytest.approx(rates)
 
 
-def test_the_figure_and_its_table_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made = [
-        replace(each, model=model)
-        for each in (cell("chatbot", 0.1, 0.2, 0.4), *translation_and_agent())
-        for model in ("7B", "13B")
-    ]
+def test_the_figure_and_its_table_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = (cell("chatbot", 0.1, 0.2, 0.4), *translation_and_agent())
+    made = [replace(each, model=model) for each in cells for model in ("7B", "13B")]
     monkeypatch.setattr(reductions, "cells", lambda jobs: made)
     assert reductions.main(["--out", str(tmp_path)]) == 0
-    assert (tmp_path / "figure_11.png").stat().st_size > 10_000
+    assert (tmp_path / "figure_11.png").exists()
     rows = list(csv.DictReader((tmp_path / "figure_11.csv").read_text().splitlines()))
     assert [row["ttft_s vllm"] for row in rows[:2]] == ["0.2", "0.2"]
-    assert "(published 60.3;" in capsys.readouterr().out
 
 
 # Over time --------------------------------------------------------------------------------
@@ -122,19 +91,10 @@ def test_levels_are_means_of_what_is_held_until_the_next_sample() -> None:
     assert found.of["kv_tokens"][-1] == pytest.approx(30.0)
 
 
-def test_pictures_over_time_are_drawn_of_short_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    monkeypatch.setattr(over_time, "DURATION_S", 90.0)
+def test_pictures_over_time_are_drawn_of_short_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(over_time, "DURATION_S", 60.0)
     assert over_time.main(["--out", str(tmp_path)]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "figure_14.png",
-        "figure_2.png",
-        "figure_4.png",
-    ]
-    said = capsys.readouterr().out
-    assert "published 1,032.4" in said
-    assert "history KV without its adapter" in said
+    assert {path.name for path in tmp_path.iterdir()} == {f"figure_{n}.png" for n in (2, 4, 14)}
 
 
 # Mooncake's trace -------------------------------------------------------------------------

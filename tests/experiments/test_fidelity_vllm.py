@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +10,14 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.compare import furthest
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.compare import JUDGED, Comparison, groups, medians
+from experiments.fidelity.vllm.compare import Comparison, groups, medians
 from experiments.fidelity.vllm.rows import Row, read
 from experiments.fidelity.vllm.table import table
 from experiments.scenarios import scenario
+from simlora.core.errors import InputError
+from tests.experiments import test_fidelity
 
 CELLS = {
     "model": "llama-3.1-8b-instruct",
@@ -53,12 +53,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def a_file(folder: Path, *changes: dict[str, str]) -> Path:
-    path = folder / "runs.csv"
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(CELLS))
-        table.writeheader()
-        table.writerows([{**CELLS, **change} for change in changes])
-    return path
+    return test_fidelity.a_file(folder, *changes, row=CELLS)
 
 
 def a_row(folder: Path, **change: str) -> Row:
@@ -84,11 +79,9 @@ def test_errors_are_signed_relative_and_in_milliseconds(tmp_path: Path) -> None:
     assert comparison.error_ms == pytest.approx({"itl_mean_ms": 5, "ttft_mean_ms": -20, "ttft_p50_ms": 0})
 
 
-@pytest.mark.parametrize(("ttft_ms", "load"), [("1999", "below"), ("2000", "past"), ("", "unknown")])
-def test_a_run_is_saturated_when_first_tokens_take_two_seconds(
-    tmp_path: Path, ttft_ms: str, load: str
-) -> None:
-    assert Comparison(a_row(tmp_path, ttft_mean_ms=ttft_ms), SIMULATED, False).load == load
+def test_a_run_is_saturated_when_first_tokens_take_two_seconds(tmp_path: Path) -> None:
+    for ttft_ms, load in (("1999", "below"), ("2000", "past"), ("", "unknown")):
+        assert Comparison(a_row(tmp_path, ttft_mean_ms=ttft_ms), SIMULATED, False).load == load
 
 
 def test_a_simulated_run_that_answers_nobody_is_saturated(tmp_path: Path) -> None:
@@ -109,47 +102,30 @@ def test_first_tokens_are_judged_below_saturation_only(tmp_path: Path) -> None:
 
 
 def test_groups_tell_predicted_rows_from_fitted_ones(tmp_path: Path) -> None:
-    one, other = a_row(tmp_path), a_row(tmp_path, max_loras="16", ttft_mean_ms="9000")
-    found = groups([Comparison(one, SIMULATED, True), Comparison(other, SIMULATED, False)])
-    assert list(found) == [
-        "predicted",
-        "predicted model=llama-3.1-8b-instruct",
-        "predicted max_loras=16",
-        "predicted max_lora_rank=16",
-        "predicted past saturation",
-        "fitted",
-        "fitted model=llama-3.1-8b-instruct",
-        "fitted max_loras=4",
-        "fitted max_lora_rank=16",
-        "fitted below saturation",
-    ]
-
-
-def test_workloads_of_which_no_row_was_fitted_to_are_a_group_of_their_own(tmp_path: Path) -> None:
-    fitted, seen = a_row(tmp_path), a_row(tmp_path, max_loras="16")
+    """Workloads of which no row was fitted to are a group of their own."""
+    fitted, seen = a_row(tmp_path), a_row(tmp_path, max_loras="16", ttft_mean_ms="9000")
     unseen = [a_row(tmp_path, module_ranks="8 16"), a_row(tmp_path, rate_values="0.1 0.4")]
     found = groups([Comparison(row, SIMULATED, row is fitted) for row in (fitted, seen, *unseen)])
-    assert [c.row for c in found["predicted of unseen workloads"]] == unseen
-    assert len(found["predicted"]) == 3
+    rows = {name: [compared.row for compared in group] for name, group in found.items()}
+    assert rows["fitted"] == rows["fitted max_loras=4"] == rows["fitted below saturation"] == [fitted]
+    assert rows["predicted"] == rows["predicted max_lora_rank=16"] == [seen, *unseen]
+    assert rows["predicted max_loras=16"] == rows["predicted past saturation"] == [seen]
+    assert rows["predicted of unseen workloads"] == unseen
 
 
 def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
-    rows = [a_row(tmp_path, itl_mean_ms=measured) for measured in ("25", "50", "20", "10")]
-    compared = [Comparison(row, SIMULATED, row is rows[3]) for row in rows]
-    assert [c.row for c in furthest(compared, JUDGED, 2)] == [rows[1], rows[2]]
+    rows = [a_row(tmp_path, itl_mean_ms=measured) for measured in ("25", "50", "20")]
+    compared = [Comparison(row, SIMULATED, False) for row in rows]
     assert f"far off: line {rows[1].line}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
 
 
 def test_a_row_is_a_command_line_of_simlora(tmp_path: Path) -> None:
     run = scenario(predict.overrides(a_row(tmp_path)))
-    assert run.replica.max_loras == 4
-    assert run.replica.max_cpu_loras == 6
-    assert run.replica.max_lora_rank == 16
-    assert run.replica.kv_token_budget == 250_000
-    assert run.replica.max_num_seqs == 2048
-    assert run.until_s == 30
+    replica = run.replica
+    assert (replica.max_loras, replica.max_cpu_loras, replica.max_lora_rank) == (4, 6, 16)
+    assert (replica.kv_token_budget, replica.max_num_seqs) == (250_000, 2048)
     assert [adapter.rank for adapter in run.trace.adapters] == [8, 8, 16, 8, 8, 16]
-    assert run.trace.duration_s < 30
+    assert run.trace.duration_s < run.until_s == 30
 
 
 @pytest.mark.parametrize("model", ["llama-3.1-8b-instruct", "qwen-2.5-7b-instruct"])
@@ -180,21 +156,18 @@ def test_figures_are_those_of_the_requests_answered_in_time() -> None:
             "finish_s": [3.0, 2.0, 10.5, float("nan")],
         }
     )
-    assert predict.figures(requests, 10.0) == pytest.approx(
-        {
-            "completed": 2,
-            "output_tokens_per_s": 1.2,
-            "itl_mean_ms": 200,
-            "ttft_mean_ms": 375,
-            "ttft_p50_ms": 375,
-        }
-    )
+    times = {"itl_mean_ms": 200, "ttft_mean_ms": 375, "ttft_p50_ms": 375}
+    found = predict.figures(requests, 10.0)
+    assert found == pytest.approx({"completed": 2, "output_tokens_per_s": 1.2, **times})
     assert predict.figures(requests, 0.5) == {"completed": 0, "output_tokens_per_s": 0}
 
 
-def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path, capsys) -> None:
+def test_a_row_that_simlora_itself_measured_is_predicted_exactly(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     figures = predict.simulate(a_row(tmp_path))
-    path = a_file(tmp_path, {name: repr(value) for name, value in figures.items()}, {"max_loras": "5"})
+    exact = {name: repr(value) for name, value in figures.items()}
+    path = a_file(tmp_path, exact, {"max_loras": "5"})
     out = tmp_path / "out.json"
     assert main(["--jobs", "1", "--runs", str(path), "--json", str(out)]) == 0
     found = json.loads(out.read_text())
@@ -206,28 +179,20 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path,
     assert row["calibration"] == "h100_64g-llama_3_1_8b-tp1-vllm"
     assert other["saturated"] == {"measured": False, "simulated": False}
     assert found["saturation"] == {"right": 2, "rows": 2, "share": 1}
-    assert found["medians"]["predicted max_loras=4"]["itl_mean_ms"]["median"] == 0
-    printed = capsys.readouterr().out
-    assert "saturation called right in 2 of 2 rows" in printed
-    assert "first tokens: over the 2 rows whose measured mean is below 2 s" in printed
+    assert "saturation called right in 2 of 2 rows" in capsys.readouterr().out
 
 
 def test_runs_that_are_yet_to_be_measured_are_predicted_too(tmp_path: Path) -> None:
-    blank = {
-        "completed": "",
-        "output_tokens_per_s": "",
-        "itl_mean_ms": "",
-        "ttft_mean_ms": "",
-        "ttft_p50_ms": "",
-    }
-    out = tmp_path / "out.json"
+    out, blank = tmp_path / "out.json", dict.fromkeys(SIMULATED, "")
     assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, blank)), "--json", str(out)]) == 0
     (row,) = json.loads(out.read_text())["rows"]
     assert row["error"] == {}
     assert row["simulated"]["output_tokens_per_s"] > 0
 
 
-def test_rows_without_a_calibration_are_counted_and_named(tmp_path: Path, capsys, monkeypatch) -> None:
+def test_rows_without_a_calibration_are_counted_and_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(report.calibrations, "names", lambda: ["h100_64g-qwen_2_5_7b-tp1-vllm"])
     assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, {}, {"max_loras": "5"}))]) == 0
     expected = "not simulated: 2 rows, there is no calibration h100_64g-llama_3_1_8b-tp1-vllm\n"
@@ -263,7 +228,7 @@ def test_fitted_rows_stand_in_the_calibration(tmp_path: Path, monkeypatch) -> No
     ],
 )
 def test_a_bad_row_is_one_sentence_that_names_its_place(
-    tmp_path: Path, capsys, change: dict[str, str], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, str], said: str
 ) -> None:
     assert main(["--jobs", "1", "--runs", str(a_file(tmp_path, change))]) == 2
     error = capsys.readouterr().err
@@ -271,22 +236,11 @@ def test_a_bad_row_is_one_sentence_that_names_its_place(
     assert error.count("\n") == 1
 
 
-def test_a_missing_column_is_named(tmp_path: Path, capsys) -> None:
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("model,max_loras\nqwen-2.5-7b-instruct,4\n")
-    assert main(["--jobs", "1", "--runs", str(path)]) == 2
-    assert "has no column max_cpu_loras" in capsys.readouterr().err
-
-
-def test_without_runs_the_measured_files_are_reported_each_with_its_json(
-    tmp_path: Path, capsys, monkeypatch
-) -> None:
-    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    a_file(tmp_path, {}).rename(tmp_path / "vllm_lora_runs.csv")
-    assert main(["--jobs", "1", "--json", str(tmp_path / "out.json")]) == 0
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"skipped: there is no {tmp_path}/slora_runs.csv; set SIMLORA_MEASURED_DIR")
-    assert len(json.loads((tmp_path / "out.vllm_lora_runs.json").read_text())["rows"]) == 1
+    with pytest.raises(InputError, match="has no column max_cpu_loras"):
+        read(path)
 
 
 def test_long_work_says_how_far_it_is(capsys, monkeypatch) -> None:

@@ -40,17 +40,17 @@ def test_a_law_of_this_form_is_found_again(tmp_path: Path) -> None:
     assert len(LAW) == len(START_MS) + 1
 
 
-def test_a_law_of_another_form_leaves_an_error(tmp_path: Path, capsys) -> None:
-    table = rows()
-    out, page = tmp_path / "o.json", tmp_path / "p.md"
-    assert main(["--runs", str(a_file(tmp_path, table)), "--json", str(out), "--markdown", str(page)]) == 0
-    assert json.loads(out.read_text())["errors"]["worst"] < 0.01
-    assert "a distinct adapter" in page.read_text().replace("\n", " ")
-    assert "a load" in capsys.readouterr().out
+def test_a_law_of_another_form_leaves_an_error(tmp_path: Path) -> None:
+    table, out = rows(), tmp_path / "o.json"
+
+    def worst() -> float:
+        assert main(["--runs", str(a_file(tmp_path, table)), "--json", str(out)]) == 0
+        return json.loads(out.read_text())["errors"]["worst"]
+
+    assert worst() < 0.01
     for row in table:
         row["duration_s"] *= 1 + row["distinct"] / 20 * (row["batch"] > 100)
-    assert main(["--runs", str(a_file(tmp_path, table)), "--json", str(out)]) == 0
-    assert json.loads(out.read_text())["errors"]["worst"] > 0.05
+    assert worst() > 0.05
 
 
 def test_a_row_without_slots_or_a_file_of_too_few_is_a_mistake(tmp_path: Path, capsys) -> None:

@@ -61,8 +61,3 @@ def test_what_became_of_each_is_printed(
     assert out.count(f" {told} ") == 2
     assert ("     -" in out) is (not by)
     assert f"{0 if status else 2} of 2 mutants died" in out
-
-
-def test_a_file_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--rooms", "memory", "--only", "nowhere"]) == 2
-    assert "--only is 'nowhere', must be part of the path of a file in memory" in capsys.readouterr().err

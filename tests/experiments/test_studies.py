@@ -20,9 +20,9 @@ from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read, read_all
 from simlora.core.errors import InputError
 from simlora.results.result import Result
-from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
 from tests.experiments.studied import a_study, tree
+from tests.experiments.test_fidelity import CELLS as SLORA_CELLS
 
 
 @pytest.fixture(autouse=True)
@@ -82,21 +82,16 @@ def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["lines", "bars"])
 def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: Path, kind: str) -> None:
     rules = [{"where": {"series": "lcfs"}, "beyond": "nobody measured it"}]
-    pictures = []
+    ran = Outcome(RAN, {"throughput_rps": 1.0, "slo": {"attainment": 1.0}})
     for name, given in (("with", rules), ("without", None)):
         study = read(a_study(tmp_path / name, kind=kind, rules=given, printed=None))
-        outcomes = {
-            point.overrides: Outcome(RAN, {"throughput_rps": 1.0, "slo": {"attainment": 1.0}})
-            for point in points(study)
-        }
-        gathered = gather(study, outcomes, None)
+        gathered = gather(study, {point.overrides: ran for point in points(study)}, None)
         write_csv(tmp_path / f"{name}.csv", study, gathered)
         draw(study, gathered, tmp_path / f"{name}.png")
-        pictures.append((tmp_path / f"{name}.png").read_bytes())
     with (tmp_path / "with.csv").open() as file:
         said = {(row["series"], row["beyond"]) for row in csv.DictReader(file)}
     assert said == {("fcfs", ""), ("lcfs", "nobody measured it")}
-    assert pictures[0] != pictures[1]
+    assert (tmp_path / "with.png").read_bytes() != (tmp_path / "without.png").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -109,10 +104,7 @@ def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: P
         ({"rules": [{"where": {"panel": "smal"}, "set": {}}]}, "where.panel is 'smal'; did you mean small?"),
         ({"rules": [{"where": {"x": 3}, "set": {}}]}, "where.x is 3; "),
         ({"rules": [{"where": {"panel": "small"}}]}, "rule 1 must have either set, skip or beyond"),
-        (
-            {"rules": [{"where": {"x": 1}, "set": {}, "skip": "x"}]},
-            "rule 1 must have either set, skip or beyond",
-        ),
+        ({"rules": [{"where": {"x": 1}, "set": {}, "skip": "x"}]}, "rule 1 must have either set, skip"),
         ({"printed": {"small": {"fifo": {}}}}, "printed: series is 'fifo'; did you mean fcfs"),
         ({"printed": {"small": {"fcfs": {1: [1, 2, 3]}}}}, "has 3 values"),
         ({"x": {"key": "seed", "label": "seed"}}, "panel small has no x"),
@@ -121,11 +113,9 @@ def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: P
 def test_a_mistake_is_one_sentence_that_names_file_and_key(
     tmp_path: Path, changes: dict[str, object], said: str
 ) -> None:
-    path = a_study(tmp_path, **changes)
     with pytest.raises(InputError, match=r"figure_1\.yaml") as caught:
-        read(path)
+        read(a_study(tmp_path, **changes))
     assert said in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
@@ -147,64 +137,50 @@ def test_studies_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 # Published points
 
 CELLS = {
-    "system": "slora",
-    "gpu": "a10g",
     "setting": "S1",
     "kv_token_budget": "14500",
     "campaign": "synthetic",
     "num_adapters": "5",
-    "alpha": "1.0",
-    "req_rate": "2",
-    "cv": "1",
     "duration_s": "10",
-    "prompt_lo": "8",
-    "prompt_hi": "512",
-    "output_lo": "8",
     "output_hi": "64",
-    "throughput_rps": "1.5",
-    "mean_latency_s": "12",
-    "mean_first_token_s": "1.25",
     "attainment_6s": "0.75",
 }
 
 
 def measured_rows(*changes: dict[str, str]) -> list[Row]:
-    return [Row({**CELLS, **change}, {}, {}) for change in changes]
+    """Return measured runs of the study's second load but for these columns."""
+    return [Row({**SLORA_CELLS, **CELLS, **change}, {}, {}) for change in changes]
 
 
 def published_of(study_path: Path, rows: list[Row] | None, panel: str = "large") -> dict[str, list[float]]:
     study = read(study_path)
-    point = next(p for p in points(study) if p.panel == panel and p.series == "fcfs")
+    point = next(p for p in points(study) if (p.panel, p.series) == (panel, "fcfs"))
     return measured.published(study, point, rows)
 
 
-def test_a_measured_run_is_found_by_what_was_run(tmp_path: Path) -> None:
+def test_a_measured_run_is_found_by_what_was_run_and_has_several_values_if_it_was_repeated(
+    tmp_path: Path,
+) -> None:
     path = a_study(tmp_path, printed=None)
-    rows = measured_rows({}, {"req_rate": "3"}, {"setting": "S2"}, {"kv_token_budget": "9000"})
-    assert published_of(path, rows) == {"throughput_rps": [1.5], "slo.attainment": [0.75]}
-
-
-def test_a_run_that_was_repeated_has_several_values(tmp_path: Path) -> None:
-    path = a_study(tmp_path, printed=None)
-    rows = measured_rows({}, {"throughput_rps": "1.7", "kv_token_budget": ""})
-    assert published_of(path, rows)["throughput_rps"] == [1.5, 1.7]
+    others = [{"req_rate": "3"}, {"setting": "S2"}, {"kv_token_budget": "9000"}]
+    assert published_of(path, measured_rows({}, *others)) == {
+        "throughput_rps": [1.5],
+        "slo.attainment": [0.75],
+    }
+    again = measured_rows({}, {"throughput_rps": "1.7", "kv_token_budget": ""})
+    assert published_of(path, again)["throughput_rps"] == [1.5, 1.7]
 
 
 def test_a_study_may_ask_for_one_campaign(tmp_path: Path) -> None:
     path = a_study(tmp_path, printed=None, measured={"campaign": "another"})
-    assert published_of(path, measured_rows({}, {"campaign": "another", "throughput_rps": "1.2"})) == {
-        "throughput_rps": [1.2],
-        "slo.attainment": [0.75],
-    }
+    rows = measured_rows({}, {"campaign": "another", "throughput_rps": "1.2"})
+    assert published_of(path, rows)["throughput_rps"] == [1.2]
 
 
 def test_printed_numbers_come_from_the_study_alone(tmp_path: Path) -> None:
-    path = a_study(tmp_path)
-    assert published_of(path, measured_rows({}), "small") == {
-        "throughput_rps": [0.9],
-        "slo.attainment": [1.0],
-    }
-    assert published_of(path, measured_rows({})) == {}
+    path, rows = a_study(tmp_path), measured_rows({})
+    assert published_of(path, rows, "small") == {"throughput_rps": [0.9], "slo.attainment": [1.0]}
+    assert published_of(path, rows) == {}
 
 
 def test_a_workload_of_another_seed_was_measured_by_nobody(tmp_path: Path) -> None:
@@ -231,13 +207,11 @@ def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
     a_study(paper, "table_2", kind="bars", logarithmic=["throughput_rps"])
     assert main(paper, ["--out", str(out), "--jobs", "1"]) == 0
     printed = capsys.readouterr().out
-    assert "figure_1: Two systems at two loads" in printed
     assert "a word about it" in printed
     assert "skipped the measured points" in printed
     for name in ("figure_1", "table_2"):
         with Image.open(out / f"{name}.png") as image:
             colours = {colour for _, colour in image.convert("RGB").getcolors(1 << 24)}
-            assert image.width > 500
         assert {(0x2B, 0x6C, 0xD4), (0xD0, 0x87, 0x00)} <= colours, "both series are drawn"
         with (out / f"{name}.csv").open() as file:
             rows = list(csv.DictReader(file))
@@ -247,24 +221,25 @@ def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert rows[1]["slo.attainment published"] == "OOM"
 
 
-@pytest.mark.parametrize("kind", ["lines", "bars"])
-@pytest.mark.parametrize("status", [DOES_NOT_FIT, NOT_SIMULATED])
+@pytest.mark.parametrize(("kind", "status"), [("lines", DOES_NOT_FIT), ("bars", NOT_SIMULATED)])
 def test_a_figure_without_a_single_number_is_drawn_too(tmp_path: Path, kind: str, status: str) -> None:
     study = read(a_study(tmp_path, kind=kind, printed=None, logarithmic=["throughput_rps"]))
     outcomes = {point.overrides: Outcome(status, reason="too large") for point in points(study)}
     draw(study, gather(study, outcomes, None), tmp_path / "figure.png")
-    with Image.open(tmp_path / "figure.png") as image:
-        assert image.width > 500
+    assert (tmp_path / "figure.png").exists()
 
 
 def test_curves_that_would_cover_each_other_are_drawn_beside_each_other(tmp_path: Path) -> None:
-    axis = {"key": "workload.rate_rps", "label": "requests/s", "values": [1, 2], "apart": True}
+    axis = {"key": "workload.rate_rps", "label": "requests/s", "values": [1, 2]}
+
+    def drawn_at(**more: object) -> list[float]:
+        study = read(a_study(tmp_path, x=axis | more))
+        return [_beside(study, study.panels[0], series, 1.0) for series in study.series]
+
     for scale in ("linear", "log"):
-        study = read(a_study(tmp_path, x=axis | {"scale": scale}))
-        first, last = (_beside(study, study.panels[0], series, 1.0) for series in study.series)
+        first, last = drawn_at(apart=True, scale=scale)
         assert 0.95 < first < 1 < last < 1.05
-    study = read(a_study(tmp_path))
-    assert {_beside(study, study.panels[0], series, 1.0) for series in study.series} == {1.0}
+    assert drawn_at() == [1.0, 1.0]
 
 
 def test_a_panel_names_what_it_has_no_simulated_point_of(tmp_path: Path) -> None:
@@ -289,45 +264,18 @@ def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
 
 
 def test_a_figure_that_is_missing_is_said_with_its_point_and_why(tmp_path: Path) -> None:
-    first, second, *_ = points(read(a_study(tmp_path)))
-    outcomes = {first.overrides: Outcome(RAN, {"ttft_s": {"p95": None}}), second.overrides: Outcome(RAN, {})}
-    outcomes[second.overrides] = Outcome(DOES_NOT_FIT, reason="the model needs 90 GB")
+    first, second, third, *_ = (point for point in points(read(a_study(tmp_path))) if not point.skip)
+    outcomes = {
+        first.overrides: Outcome(RAN, {"ttft_s": {"p95": None}}),
+        second.overrides: Outcome(DOES_NOT_FIT, reason="the model needs 90 GB"),
+        third.overrides: Outcome(RAN, {"ttft_s": {"p95": 2.5}}),
+    }
     with pytest.raises(InputError, match="at 1: no request finished"):
         figure_of(outcomes, first, "ttft_s.p95")
     with pytest.raises(NoNumberError, match="the model needs 90 GB") as missing:
         figure_of(outcomes, second, "ttft_s.p95")
     assert missing.value.status == DOES_NOT_FIT
-    outcomes[first.overrides] = Outcome(RAN, {"ttft_s": {"p95": 2.5}})
-    assert figure_of(outcomes, first, "ttft_s.p95") == 2.5
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["figure_11"], "error: study is 'figure_11'; did you mean figure_1?"),
-        (["--out", "{paper}/figure_1.yaml/x"], "cannot be made: "),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
-) -> None:
-    a_study(tmp_path)
-    assert main(tmp_path, [argument.format(paper=tmp_path) for argument in arguments]) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert error.count("\n") == 1
-
-
-def test_an_interrupted_command_says_that_its_runs_are_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(overrides: tuple[str, ...]) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(running, "simulated", interrupted)
-    a_study(tmp_path)
-    assert main(tmp_path, ["--out", str(tmp_path), "--jobs", "1"]) == 130
-    assert "are kept" in capsys.readouterr().err
+    assert figure_of(outcomes, third, "ttft_s.p95") == 2.5
 
 
 def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:

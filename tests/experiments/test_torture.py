@@ -14,6 +14,7 @@ from experiments.torture import laws as laws_module
 from experiments.torture.__main__ import BROKEN, HELD, main, tried
 from experiments.torture.laws import LAWS, as_lucky, asks_for_no_names, counts_no_adapters, quiet
 from simlora.api.preparing import composed, ready
+from simlora.engine.scenario import Scenario
 
 SEED = 7
 HOLDS_FOR = 2
@@ -23,6 +24,10 @@ MOST = 60
 @pytest.fixture(scope="module")
 def calibration() -> Path:
     return written()
+
+
+def scenario_of(*overrides: str) -> Scenario:
+    return ready(*composed([*overrides, "workload.duration_s=1"])).scenario
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -41,16 +46,15 @@ def test_what_is_found_is_printed_with_the_commands_that_show_it_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = laws_module.moved
-    monkeypatch.setattr(laws_module, "moved", lambda scenario, by_s: real(scenario, by_s + 1.0))
     command = ["--seed", str(SEED), "--law", "shift", "--jobs", "1", "--scenarios", "2"]
-    assert main(command) == 1
+    with monkeypatch.context() as broken:
+        broken.setattr(laws_module, "moved", lambda scenario, by_s: real(scenario, by_s + 1.0))
+        assert main(command) == 1
     found = capsys.readouterr().out
     assert "shift (what comes later ends as much later): admitted_s of request 0 is" in found
     assert f"python -m experiments.torture --seed {SEED} --first " in found
     assert "\n  simlora system=" in found
-    monkeypatch.undo()
     assert main(command) == 0
-    assert "shift" in capsys.readouterr().out
 
 
 def test_an_error_within_a_run_is_found_too(
@@ -61,35 +65,14 @@ def test_an_error_within_a_run_is_found_too(
 
     monkeypatch.setattr(laws_module, "table", breaks)
     assert main(["--law", "again", "--jobs", "1", "--scenarios", "1"]) == 1
-    assert (
-        "again (the same scenario gives the same bytes): ZeroDivisionError: by zero"
-        in capsys.readouterr().out
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--minutes", "0"], "--minutes is 0.0, must be greater than 0 minutes"),
-        (["--law", "gravity"], "--law is 'gravity'"),
-        (["--scenarios", "0"], "--scenarios is 0, must be a whole number of scenarios, at least 1"),
-    ],
-)
-def test_bad_input_is_a_sentence(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert sentence in capsys.readouterr().err
+    assert "ZeroDivisionError: by zero" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("router", "applies"), [("round_robin", True), ("llm_d", True), ("llm_d_lora", False)]
 )
 def test_the_law_of_names_leaves_out_the_router_that_hashes_them(router: str, applies: bool) -> None:
-    scenario = ready(
-        *composed(["system=chunked_prefill", f"router={router}", "workload.duration_s=1"])
-    ).scenario
-    assert asks_for_no_names(scenario) is applies
+    assert asks_for_no_names(scenario_of("system=chunked_prefill", f"router={router}")) is applies
 
 
 @pytest.mark.parametrize(
@@ -99,7 +82,7 @@ def test_the_law_of_names_leaves_out_drafts_whose_acceptance_is_drawn_by_adapter
     tokens: int, acceptance: str, applies: bool
 ) -> None:
     drafts = (f"speculation.tokens={tokens}", f"speculation.adapter_acceptance={acceptance}")
-    scenario = ready(*composed(["system=chunked_prefill", *drafts, "workload.duration_s=1"])).scenario
+    scenario = scenario_of("system=chunked_prefill", *drafts)
     assert asks_for_no_names(scenario) is applies
     assert as_lucky(scenario) == (tokens == 0)
 
@@ -113,9 +96,7 @@ def test_mechanisms_that_no_system_has_are_drawn_too(calibration: Path) -> None:
 
 def test_a_quiet_scenario_has_reports_at_no_times_of_their_own() -> None:
     """Found by torture: a router whose product reports every 50 ms had them at multiples of that."""
-    scenario = ready(
-        *composed(["system=chunked_prefill", "router=llm_d_lora", "workload.duration_s=1"])
-    ).scenario
+    scenario = scenario_of("system=chunked_prefill", "router=llm_d_lora")
     assert scenario.policies.router.status_every_s == 0.05
     assert quiet(scenario).cluster.status_every_s == 0.0
 
@@ -124,5 +105,4 @@ def test_a_quiet_scenario_has_reports_at_no_times_of_their_own() -> None:
 def test_the_law_of_unused_adapters_leaves_out_credits_that_begin_with_their_number(
     scheduler: str, applies: bool
 ) -> None:
-    scenario = ready(*composed(["system=slora", f"scheduler={scheduler}", "workload.duration_s=1"])).scenario
-    assert counts_no_adapters(scenario) is applies
+    assert counts_no_adapters(scenario_of("system=slora", f"scheduler={scheduler}")) is applies

@@ -135,8 +135,3 @@ def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None
         assert len(found.provenance["fitted_rows"]) == len(entries)
         assert set(plan["start"][model]) | set(plan["fixed"]) < set(found.coefficients)
         assert np.isfinite(list(found.coefficients.values())).all()
-
-
-def test_the_command_names_a_model_that_it_does_not_know(capsys: pytest.CaptureFixture[str]) -> None:
-    assert fit.main(["llama_3_1_80b"]) == 2
-    assert "there is no plan for 'llama_3_1_80b'; did you mean llama_3_1_8b" in capsys.readouterr().err

@@ -70,8 +70,7 @@ def test_a_series_at_its_last_value_of_x_can_be_composed(point: Point) -> None:
 
 def test_what_is_beyond_the_measured_ranks_is_said_to_be_an_extrapolation() -> None:
     for point in ALL:
-        beyond = point.settings["replica.max_lora_rank"] > 32
-        assert point.beyond == ("no kernel was measured above rank 32" if beyond else ""), point.key
+        assert bool(point.beyond) is (point.settings["replica.max_lora_rank"] > 32), point.key
 
 
 def test_the_measured_runs_that_figures_show_are_found() -> None:
@@ -91,25 +90,27 @@ def test_the_measured_runs_that_figures_show_are_found() -> None:
 
 def test_every_metric_is_in_the_summary_of_a_run(tmp_path: Path) -> None:
     summary = simulate(first(a_vllm_study(tmp_path)).overrides).summary
-    kept = simulate(
-        ["system=fastlibra", "workload=agent", "workload.duration_s=120", "timeline=false"]
-    ).summary
     classes = "slo.classes=[{name: gold, share: 0.2, ttft_s: 1}, {name: free, share: 0.8, ttft_s: 9}]"
-    rented = simulate([classes, "autoscaler=by_queue", "cluster.replicas=2", "timeline=false"]).summary
-    back = simulate(["clients.patience_s=5", "workload.duration_s=60", "timeline=false"]).summary
+    kept, rented, back = (
+        simulate([*overrides, "workload.duration_s=60", "timeline=false"]).summary
+        for overrides in (
+            ["system=fastlibra", "workload=agent"],
+            [classes, "autoscaler=by_queue", "cluster.replicas=2"],
+            ["clients.patience_s=5"],
+        )
+    )
     runs = {"kv": kept, "slo": rented, "cost": rented, "scaling": rented, "clients": back}
     for metric in METRICS:
         assert figure(runs.get(metric.partition(".")[0], summary), metric) is not None, metric
 
 
 def test_metrics_are_those_that_the_measured_client_reports(tmp_path: Path) -> None:
-    point = first(a_vllm_study(tmp_path, settings={"workload.duration_s": 200, "until_s": 200}))
+    point = first(a_vllm_study(tmp_path, settings={"workload.duration_s": 100, "until_s": 100}))
     summary = simulate(point.overrides).summary
-    client = predict.figures(Simulation(scenario(point.overrides)).run().requests(), 200)
-    ours = {name: figure(summary, name) for name in ("throughput_tps", "tbt_s.mean", "ttft_s.p50")}
-    assert ours["ttft_s.p50"] == pytest.approx(client["ttft_p50_ms"] / 1000)
-    assert ours["tbt_s.mean"] == pytest.approx(client["itl_mean_ms"] / 1000, rel=0.02)
-    assert ours["throughput_tps"] == pytest.approx(client["output_tokens_per_s"], rel=0.02)
+    client = predict.figures(Simulation(scenario(point.overrides)).run().requests(), 100)
+    assert figure(summary, "ttft_s.p50") == pytest.approx(client["ttft_p50_ms"] / 1000)
+    assert figure(summary, "tbt_s.mean") == pytest.approx(client["itl_mean_ms"] / 1000, rel=0.02)
+    assert figure(summary, "throughput_tps") == pytest.approx(client["output_tokens_per_s"], rel=0.02)
 
 
 # Measured runs
@@ -211,22 +212,13 @@ def test_a_figure_has_the_measured_runs_beside_ours(
     paper, out = tmp_path / "paper", tmp_path / "out"
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
+    study = a_vllm_study(paper)
+    assert measured.missing([read_study(study)]) == [str(tmp_path / "vllm_lora_runs.csv")]
+    assert measured.rows() is None
     vllm_runs_csv(tmp_path, {})
-    a_vllm_study(paper)
     assert main(paper, ["slots", "--out", str(out), "--jobs", "1"]) == 0
     assert "skipped the measured points" not in capsys.readouterr().out
-    assert (out / "slots.png").exists()
     with (out / "slots.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [row["tbt_s.mean published"] for row in rows] == ["0.02", ""]
     assert all(0.005 < float(row["tbt_s.mean"]) < 0.1 for row in rows)
-
-
-def test_the_command_says_which_file_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    study = read_study(a_vllm_study(tmp_path))
-    assert measured.missing([study]) == [str(tmp_path / "vllm_lora_runs.csv")]
-    assert measured.rows() is None
-    vllm_runs_csv(tmp_path, {})
-    assert measured.missing([study]) == []
-    assert len(measured.rows() or ()) == 1
