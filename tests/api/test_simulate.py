@@ -117,12 +117,12 @@ def test_an_interrupt_brings_what_was_finished(
     ]
 
 
-@pytest.mark.parametrize("module", ["matplotlib", "altair", "scipy", "vl_convert", "rich", "torch"])
-def test_simulating_imports_nothing_heavy(module: str, calibration: str):
+def test_simulating_imports_nothing_heavy(calibration: str):
+    heavy = {"matplotlib", "altair", "scipy", "vl_convert", "rich", "torch"}
     code = (
         "import sys, simlora\n"
         f"simlora.simulate([{calibration!r}, 'workload.duration_s=5'])\n"
-        f"sys.exit({module!r} in sys.modules)"
+        f"sys.exit(str({heavy!r} & set(sys.modules) or ''))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

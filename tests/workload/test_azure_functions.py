@@ -134,15 +134,13 @@ def test_a_bad_count_is_refused_by_its_minute(of_2019):
         of_2019.build(0)
 
 
-def test_a_day_has_1_440_minutes(tmp_path):
-    whole = day(tmp_path / "day.csv", [("a", "f", {1: 2, 1440: 1})])
-    assert (whole.build(0).arrival_s // 60).tolist() == [0, 0, 1439]
-    with pytest.raises(InputError, match=r"no invocations after .* it covers 86,400 seconds"):
-        replace(whole, start_s=600.0, duration_s=60.0).build(0)
-    file = Path(whole.path)
-    file.write_text("\n".join(line.rpartition(",")[0] for line in file.read_text().splitlines()))
-    with pytest.raises(InputError, match="has no column 1440, must have HashOwner, HashApp"):
-        whole.build(0)
+def test_a_day_has_a_column_for_each_of_its_1_440_minutes(of_2019, monkeypatch):
+    with pytest.raises(InputError, match=r"no invocations after .* it covers 240 seconds"):
+        replace(of_2019, start_s=239.9, duration_s=0.1).build(0)
+    monkeypatch.setattr(azure_functions, "MINUTES", MINUTES)
+    assert len(MINUTES) == 1440
+    with pytest.raises(InputError, match="has no column 5, must have HashOwner, HashApp"):
+        of_2019.build(0)
 
 
 # 2021 ----------------------------------------------------------------------------------------
