@@ -66,7 +66,6 @@ def test_without_them_there_is_no_word_of_clients() -> None:
     assert "clients" not in result.summary
     assert result.calls.empty
     assert "Clients" not in summary_table(result.summary)
-    assert "<h2>Clients</h2>" not in render(result)
 
 
 def test_the_terminal_and_the_page_say_what_became_of_calls() -> None:

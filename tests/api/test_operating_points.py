@@ -111,7 +111,8 @@ def test_those_that_were_edited_are_found_anew(
     assert json.loads(path.read_text())["points"] == list(again.values())
 
 
-def test_a_run_uses_them_and_says_so() -> None:
+def test_a_run_uses_them_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches(monkeypatch)
     result = simulate([*SYSTEM, "timeline=false", "report=false"])
     assert any("operating points of one replica" in notice for notice in result.notices)
     assert "operating_points: null" not in result.config

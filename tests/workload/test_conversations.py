@@ -129,23 +129,20 @@ def test_gaps_between_turns_have_that_mean_and_variation(gap_cv):
     "setting",
     [
         {},
-        {"cv": 0.0},
         {"cv": 4.0},
         {"gap_s": 600.0, "gap_cv": 3.0},
-        {"gap_s": 1e-3},
         {"turns": Uniform(1, 30)},
         {"context_tokens": 600},
         {"epochs": 5, "epoch_sigma_log": 2.0},
         {"shape": [1, 5, 2], "gap_s": 300.0},
-        {"shape": [5, 1], "gap_s": 300.0},
         {"shape": [0, 0, 1], "gap_s": 300.0},
         {"shape": "diurnal", "day_s": 700.0, "cv": 2.0},
         {"shape": [1, 4], "day_s": 2500.0, "gap_s": 500.0},
     ],
 )
 def test_the_mean_rate_is_what_was_asked_for(setting):
-    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(40)]
-    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(40))
+    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(25)]
+    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(25))
 
 
 def test_at_0_everything_is_under_way():
@@ -195,6 +192,12 @@ def test_a_shape_that_begins_with_nothing_finds_none_under_way():
     trace, first = begins(replace(BUSY, shape=[0, 1]))
     assert trace.arrival_s[0] >= 900
     assert all(first[own[0]] for own in by_session(trace).values())
+
+
+def test_beginnings_of_an_adapter_have_gaps_of_that_variation():
+    trace, first = begins(replace(BUSY, adapters=1, cv=3.0, duration_s=9000.0))
+    gaps_s = np.diff(trace.arrival_s[first])
+    assert gaps_s.std() / gaps_s.mean() == pytest.approx(3, rel=0.05)
 
 
 # For which adapter ---------------------------------------------------------------------------
