@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import simlora
+from simlora.api import operating_points
 from simlora.cli import main
 from simlora.core.errors import InputError
 from simlora.report.html import render
@@ -110,8 +111,12 @@ def test_a_window_is_of_the_calls_that_are_sent_in_it() -> None:
     assert result.summary["clients"]["calls"] == inside.sum() < len(calls)
 
 
-def test_a_placement_that_looks_for_operating_points_does_so_without_clients() -> None:
+def test_a_placement_that_looks_for_operating_points_does_so_without_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """LoRAServe's, of which one replica at a time plays a trace of its own."""
+    monkeypatch.setattr(operating_points, "REQUESTS_LEAST", 50)
+    monkeypatch.setattr(operating_points, "LASTS", 3.0)
     asked = ("system=loraserve", "gpu=a100_40g", *BUSY[1:5], "clients.retries=1")
     assert simlora.simulate(asked).summary["clients"]["gave_up"] == 0
 

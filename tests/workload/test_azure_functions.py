@@ -127,10 +127,11 @@ def test_a_window_starts_the_clock(of_2019):
     assert (len(half), half.arrival_s.max() < 30) == (4, True)  # of 7 in a minute, 3.5
 
 
-def test_a_bad_count_is_refused_by_its_minute(of_2019):
+@pytest.mark.parametrize("cell", ["-3", "1.5"])
+def test_a_bad_count_is_refused_by_its_minute(of_2019, cell):
     file = Path(of_2019.path)
-    file.write_text(file.read_text().replace(",http,0,7,", ",http,0,-3,"))
-    with pytest.raises(InputError, match="row 3: 2 is -3, must be a whole number"):
+    file.write_text(file.read_text().replace(",http,0,7,", f",http,0,{cell},"))
+    with pytest.raises(InputError, match=f"row 3: 2 is {cell}, must be a whole number"):
         of_2019.build(0)
 
 

@@ -264,6 +264,7 @@ def test_a_bad_cell_of_a_column_that_may_be_missing(tmp_path, column, cell, sent
     [
         ("trace.csv", b"", "trace.csv is empty"),
         ("trace.csv", b"\n\n", "trace.csv has no header in line 1"),
+        ("trace.csv", f"\n{GOOD}".encode(), "trace.csv has no header in line 1"),
         ("trace.csv", b"0.5,rank\n0,8", "trace.csv has a column '0.5', which is unknown; choose one of"),
         ("trace.csv", b"promt_tokens\n5", "column 'promt_tokens', which is unknown; did you mean prompt_tok"),
         ("trace.csv", b"arrival_s,rank,rank\n0,8,8", "has the column 'rank' 2 times, must be once"),
