@@ -77,9 +77,13 @@ def test_simulating_writes_nothing_until_it_is_saved(
     )
 
 
-def test_bad_input_is_one_sentence():
-    with pytest.raises(InputError, match="there is no key sede; did you mean seed"):
-        simlora.simulate(["sede=1"])
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [("sede=1", "there is no key sede; did you mean seed"), ("until_s=0", "until_s is 0, must be")],
+)
+def test_bad_input_is_one_sentence(override: str, said: str):
+    with pytest.raises(InputError, match=said):
+        simlora.simulate([override])
 
 
 def test_one_string_is_not_a_list_of_overrides():
