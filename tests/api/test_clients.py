@@ -49,7 +49,9 @@ KINDS = ("slora", "dlora_released", "simlora", "fastlibra", "loraserve", "vllm_p
 
 
 @pytest.mark.parametrize(
-    "case", [case for case in cases() if case.name in {f"{kind}-functions-fast" for kind in KINDS}], ids=str
+    "case",
+    [case for case in cases() if case.name in {f"{kind}-functions-fast" for kind in KINDS}],
+    ids=lambda case: case.name,
 )
 def test_with_systems_of_every_kind_each_call_ends_once_and_each_attempt_is_a_row(case: Case) -> None:
     impatient = ("clients.patience_s=0.06", "clients.retries=2", "report=false")
