@@ -16,7 +16,6 @@ from simlora.api import cache as cache_module
 from simlora.api import fingerprint
 from simlora.api.cache import Cache, cache_dir
 from simlora.api.inputs import files_of, with_code
-from simlora.cli.sweep import main as sweep
 from simlora.core.errors import InputError
 from simlora.sweeps import running
 from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome, Overrides
@@ -59,38 +58,22 @@ def put(cache: Cache, overrides: Overrides, config: str) -> bool:
 # The cache
 
 
-def test_a_run_is_kept_and_found_again(own_cache: Path) -> None:
+def test_a_run_is_kept_as_json_and_found_again_in_any_order_but_not_with_another_override_or_source(
+    own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cache = a_cache(own_cache)
     assert kept_run(cache, OVERRIDES) is None
     outcome = run(OVERRIDES, cache)
     kept = kept_run(cache, OVERRIDES)
     assert kept is not None
-    assert Outcome(**kept).figure("throughput_rps") == outcome.figure("throughput_rps")
     assert kept["seconds"] == outcome.seconds > 0
-
-
-def test_a_kept_run_is_not_simulated_again(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = run(OVERRIDES, a_cache(own_cache))
+    (path,) = own_cache.iterdir()
+    assert json.loads(path.read_text())["overrides"] == sorted(OVERRIDES)
     monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
-    assert _only(own_cache, OVERRIDES).figure("latency_s.mean") == first.figure("latency_s.mean")
-
-
-def _only(folder: Path, overrides: tuple[str, ...]) -> Outcome:
-    kept = kept_run(a_cache(folder), overrides)
-    assert kept is not None
-    return Outcome(**kept)
-
-
-def test_another_override_is_another_run(own_cache: Path) -> None:
-    cache = a_cache(own_cache)
-    run(OVERRIDES, cache)
+    again = run((*OVERRIDES[1:], OVERRIDES[0]), a_cache(own_cache))
+    assert again.figure("latency_s.mean") == outcome.figure("latency_s.mean")
     assert kept_run(cache, (*OVERRIDES, "seed=1")) is None
-
-
-def test_runs_that_say_the_same_in_another_order_are_one(own_cache: Path) -> None:
-    cache = a_cache(own_cache)
-    run(OVERRIDES, cache)
-    assert kept_run(cache, (*OVERRIDES[1:], OVERRIDES[0])) == kept_run(cache, OVERRIDES) is not None
+    assert kept_run(Cache(own_cache, "other"), OVERRIDES) is None
 
 
 @pytest.mark.parametrize("first, second", [("seed=1", "seed=2"), ("slo={ttft_s: 1}", "slo.ttft_s=2")])
@@ -138,18 +121,6 @@ def test_a_run_during_which_the_sources_changed_is_not_kept(
     assert not own_cache.exists()
 
 
-def test_a_trace_that_changed_is_another_run(tmp_path: Path, own_cache: Path) -> None:
-    trace = tmp_path / "trace.csv"
-    head = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n"
-    trace.write_text(f"{head}0,a,8,100,10\n")
-    overrides = ("workload=file", f"workload.path={trace}", "timeline=false")
-    cache = a_cache(own_cache)
-    assert run(overrides, cache).status == RAN
-    assert kept_run(cache, overrides) is not None
-    trace.write_text(f"{head}0,a,8,100,20\n")
-    assert kept_run(cache, overrides) is None
-
-
 def test_what_is_not_in_its_name_is_not_kept(own_cache: Path, tmp_path: Path) -> None:
     cache = a_cache(own_cache)
     outside = tmp_path / "lengths.csv"
@@ -159,19 +130,18 @@ def test_what_is_not_in_its_name_is_not_kept(own_cache: Path, tmp_path: Path) ->
     assert put(cache, OVERRIDES, "scheduler: {_target_: simlora.policies.scheduling.fcfs.Fcfs}")
 
 
-@pytest.mark.parametrize("damage", ["", "{", "[]", '{"source": "x"}', "[" * 100_000, "1" * 5000])
-def test_a_damaged_file_counts_as_not_there(own_cache: Path, damage: str) -> None:
-    cache = a_cache(own_cache)
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What is kept of one run."""
+    cache = a_cache(tmp_path_factory.mktemp("whole"))
     run(OVERRIDES, cache)
-    cache.path(OVERRIDES).write_text(damage)
-    assert kept_run(cache, OVERRIDES) is None
-    assert run(OVERRIDES, cache).status == RAN
-    assert kept_run(cache, OVERRIDES) is not None
+    return dict(json.loads(cache.path(OVERRIDES).read_text()))
 
 
 @pytest.mark.parametrize(
-    "edit",
+    "damage",
     [
+        *("", "{", "[]", '{"source": "x"}', "[" * 100_000, "1" * 5000),
         {"run": {"state": "ran"}},
         {"run": [1]},
         {"run": {"status": 1, "summary": 2, "reason": 3, "seconds": "long", "key": None}},
@@ -184,28 +154,27 @@ def test_a_damaged_file_counts_as_not_there(own_cache: Path, damage: str) -> Non
         {"note": "looked at"},
     ],
 )
-def test_a_file_that_was_edited_counts_as_not_there(
-    own_cache: Path, edit: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_file_that_was_damaged_or_edited_counts_as_not_there(
+    own_cache: Path, whole: dict[str, Any], damage: str | dict[str, Any]
 ) -> None:
-    command = [*OVERRIDES, "--jobs=1", f"--out={tmp_path}"]
-    assert sweep(command) == 0
-    (path,) = own_cache.iterdir()
-    whole = path.read_text()
-    path.write_text(json.dumps({key: value for key, value in (json.loads(whole) | edit).items() if value}))
-    assert sweep(command) == 0
-    assert json.loads(path.read_text()).keys() == json.loads(whole).keys(), "it is kept anew"
-    monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
-    assert sweep(command) == 0
-
-
-def test_a_figure_that_was_edited_is_not_believed(own_cache: Path) -> None:
+    if isinstance(damage, dict):
+        damage = json.dumps({key: value for key, value in (whole | damage).items() if value})
+    own_cache.mkdir()
     cache = a_cache(own_cache)
-    run(OVERRIDES, cache)
-    path = cache.path(OVERRIDES)
-    entry = json.loads(path.read_text())
-    entry["run"]["summary"]["makespan_s"] += 1
-    path.write_text(json.dumps(entry))
+    cache.path(OVERRIDES).write_text(damage)
     assert kept_run(cache, OVERRIDES) is None
+
+
+def test_a_figure_that_was_edited_is_not_believed_and_the_run_is_kept_anew(
+    own_cache: Path, whole: dict[str, Any]
+) -> None:
+    own_cache.mkdir()
+    cache = a_cache(own_cache)
+    edited = whole["run"] | {"summary": whole["run"]["summary"] | {"makespan_s": 1.0}}
+    cache.path(OVERRIDES).write_text(json.dumps(whole | {"run": edited}))
+    assert kept_run(cache, OVERRIDES) is None
+    assert run(OVERRIDES, cache).status == RAN
+    assert kept_run(cache, OVERRIDES) is not None
 
 
 def test_a_file_is_whole_or_not_there(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,16 +231,6 @@ def test_the_cache_is_where_the_environment_says(own_cache: Path, monkeypatch: p
 # Runs
 
 
-def test_the_same_run_of_two_studies_is_simulated_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, count = running.simulated, []
-    monkeypatch.setattr(running, "simulated", lambda overrides: count.append(1) or real(overrides))
-    studies = [read(a_study(tmp_path, name)) for name in ("figure_1", "figure_2")]
-    run_study([point for study in studies for point in points(study)], jobs=1)
-    assert len(count) == 5
-
-
 def test_a_system_that_does_not_exist_is_reported_and_not_kept(tmp_path: Path, own_cache: Path) -> None:
     series = {"lcfs": {"title": "none", "system": "time_machine"}}
     study = read(a_study(tmp_path, series=series, rules=None, printed=None))
@@ -308,11 +267,3 @@ def test_the_largest_batch_is_that_of_the_busiest_replica() -> None:
     summary = {"replicas": [{"most_running": 3}, {"most_running": 7}], "throughput_rps": None}
     assert Outcome(RAN, summary).figure("replicas.most_running") == 7
     assert Outcome(RAN, summary).figure("throughput_rps") is None
-
-
-def test_kept_runs_are_json_that_says_what_was_run(own_cache: Path) -> None:
-    run(OVERRIDES, a_cache(own_cache))
-    (path,) = own_cache.iterdir()
-    found = json.loads(path.read_text())
-    assert found["overrides"] == sorted(OVERRIDES)
-    assert found["run"]["summary"]["complete"] is True

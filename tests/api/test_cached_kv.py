@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
 import pytest
 
 import simlora
@@ -109,17 +108,3 @@ def test_a_system_without_a_cache_has_no_cached_kv_but_hbm_that_is_in_use():
     assert [kv[name] for name in names] == [None] * len(names)
     assert not result.timeline[CACHED].to_numpy().any()
     assert (result.requests["kv_cold_start_s"] == 0).all()
-
-
-def test_the_timeline_ends_with_the_run(swapped: simlora.Result):
-    assert swapped.timeline["time_s"].max() <= swapped.summary["makespan_s"]
-
-
-def test_the_columns_are_saved(swapped: simlora.Result, tmp_path):
-    folder = swapped.save(tmp_path)
-    saved = pd.read_parquet(folder / "timeline.parquet")
-    assert saved[CACHED].equals(swapped.timeline[CACHED])
-    assert "kv_cold_start_s" in pd.read_parquet(folder / "requests.parquet")
-    page = (folder / "report.html").read_text(encoding="utf-8")
-    assert "Cached KV" in page
-    assert "history KV" in page

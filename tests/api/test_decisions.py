@@ -69,12 +69,6 @@ def test_thresholds_and_credits_are_there_over_time(merging: simlora.Result):
     assert (decisions.loc[decisions["name"].isin(["alpha", "beta", "starving"]), "adapter"] == "").all()
 
 
-def test_credit_that_one_adapter_has_gained_others_have_lost(merging: simlora.Result):
-    last = merging.decisions[merging.decisions["name"] == "credit"].groupby("adapter")["value"].last()
-    assert last.min() < 0 < last.max()
-    assert last.sum() == pytest.approx(0)
-
-
 def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging: simlora.Result):
     merged = merging.decisions[merging.decisions["name"] == "merged"]
     end_s = merging.summary["makespan_s"]
@@ -82,13 +76,6 @@ def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging
     share = lasted_s[merged["value"] >= 0].sum() / end_s
     assert merging.summary["adapters"]["merged_share"] == pytest.approx(share)
     assert 0 < share < 1
-
-
-def test_without_a_timeline_nothing_is_kept_and_the_summary_is_the_same(merging: simlora.Result):
-    bare = simlora.simulate([*MERGING, "timeline=false"])
-    assert bare.decisions.empty
-    assert list(bare.decisions.columns) == COLUMNS
-    assert told(bare) == told(merging)
 
 
 def test_every_move_has_its_plan_and_its_request(moving: simlora.Result):
@@ -167,13 +154,6 @@ def test_what_was_decided_is_saved_beside_the_rest(moving: simlora.Result, tmp_p
     for name in ("decisions", "moves", "plans"):
         saved = pd.read_parquet(folder / f"{name}.parquet")
         pd.testing.assert_frame_equal(saved, getattr(moving, name), check_dtype=False)
-
-
-def test_the_report_shows_modes_and_moves(moving: simlora.Result, tmp_path: Path):
-    page = (moving.save(tmp_path) / "report.html").read_text(encoding="utf-8")
-    assert "Merging and moving" in page
-    assert 'id="modes"' in page
-    assert moving.plans["reason"][0].replace("'", "&#x27;") in page
 
 
 def test_modes_are_drawn_of_any_replica_there_is(moving: simlora.Result):

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from simlora import simulate
 from simlora.core.errors import InputError
-from simlora.metrics.window import Window
-from simlora.report.html import render
 from simlora.report.terminal import summary_table
 
 SHORT = ("workload.duration_s=120", "workload.rate_rps=2", "timeline=false")
 MIDDLE = (*SHORT, "window.warm_up_s=30", "window.drain_s=20")
-
-
-def test_it_is_half_open() -> None:
-    requests = pd.DataFrame({"arrival_s": [0.0, 1.0, 2.0, 3.0]})
-    assert list(Window(1.0, 3.0).of(requests)["arrival_s"]) == [1.0, 2.0]
-    assert Window(1.0, 3.0).span_s == 2.0
 
 
 def test_figures_are_of_those_that_arrive_in_it() -> None:
@@ -47,11 +38,8 @@ def test_without_one_all_count() -> None:
     assert only_warm.summary["requests"] == whole.summary["requests"], "the last request is in it"
 
 
-def test_the_table_and_the_page_say_so() -> None:
-    middle = simulate(MIDDLE)
-    assert "Counted         requests that arrive from 30.0 s to" in summary_table(middle.summary)
-    page = render(middle)
-    assert "Counted are requests that arrive from 30.0 s to" in page
+def test_the_terminal_says_so() -> None:
+    assert "requests that arrive from 30.0 s to" in summary_table(simulate(MIDDLE).summary)
     assert "Counted" not in summary_table(simulate(SHORT).summary)
 
 
@@ -59,12 +47,8 @@ def test_the_table_and_the_page_say_so() -> None:
     ("settings", "sentence"),
     [
         (["window.warm_up_s=-1"], "window.warm_up_s is -1, must be at least 0 seconds"),
-        (["window.drain_s=soon"], "window.drain_s is 'soon', must be a finite number at least 0 seconds"),
-        (
-            ["window.warm_up_s=100", "window.drain_s=100"],
-            "leave no request of a workload whose last one arrives at",
-        ),
-        (["+window.from_s=1"], "there is no key window.from_s"),
+        (["window.drain_s=soon"], "window.drain_s is 'soon'"),
+        (["window.warm_up_s=100", "window.drain_s=100"], "leave no request of a workload whose last one"),
     ],
 )
 def test_what_it_cannot_be_is_said(settings: list[str], sentence: str) -> None:

@@ -62,22 +62,12 @@ def test_each_kind_has_draws_of_its_own() -> None:
 @pytest.mark.parametrize(
     "value, message",
     [
-        (
-            "often",
-            "cluster.failures is 'often', must be a list, such as [{host: 0, at_s: 60, until_s: 120}] or",
-        ),
+        ("often", "cluster.failures is 'often', must be a list, such as [{host: 0, at_s: 60, until_s"),
         ([RATES, RATES], "cluster.failures has two rates, must have one: each would draw for every host"),
         ([{"host": 0}], "cluster.failures has {'host': 0}, must have host, at_s, or rates, such as"),
-        ([{"every_s": 9}], "cluster.failures has {'every_s': 9}, must have host, at_s, or rates"),
         ([RATES | {"every_s": 0}], "cluster.failures.every_s is 0, must be greater than 0 seconds"),
-        (
-            [{"every_s": 1e-4, "for_s": 1e-4}],
-            "cluster.failures.every_s is 0.0001, which is more than 1,000,000 times",
-        ),
-        (
-            [{"host": 0, "at_s": 1, "factor": 2}],
-            "cluster.failures has {'host': 0, 'at_s': 1, 'factor': 2}, must have",
-        ),
+        ([{"every_s": 1e-4, "for_s": 1e-4}], "cluster.failures.every_s is 0.0001, which is more than"),
+        ([{"host": 0, "at_s": 1, "factor": 2}], "cluster.failures has {'host': 0, 'at_s': 1, 'factor': 2}"),
     ],
 )
 def test_what_is_no_incident_is_said_plainly(value: object, message: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simlora.config.names import RENAMED, close_keys, dotted
+from simlora.config.names import RENAMED, close_keys
 from simlora.core.errors import InputError
 from tests.config.setups import prepared
 
@@ -32,10 +32,6 @@ KNOWN = [
 )
 def test_close_keys(key: str, hint: str):
     assert close_keys(key, KNOWN) == hint
-
-
-def test_dotted_names_sections_and_values():
-    assert dotted({"a": {"b": 1}, "c": 2}) == ["a", "a.b", "c"]
 
 
 @pytest.mark.parametrize("old, new", RENAMED.items())

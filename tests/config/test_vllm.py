@@ -100,16 +100,6 @@ def test_vllm_counts_recency_in_turn_which_only_slots_can() -> None:
         scenario(["eviction=lru_in_turn", *SHORT])
 
 
-def test_until_s_stops_the_clock() -> None:
-    run = scenario(["system=vllm", "workload=per_adapter", "workload.rates_rps=[1]", "until_s=5", *SHORT])
-    table = Simulation(run).run().requests()
-    unfinished = table[table["status"] == "unfinished"]
-    assert len(unfinished)
-    assert (table.loc[table["status"] == "finished", "finish_s"] <= 5).all()
-    with pytest.raises(InputError, match=r"until_s is 0, must be"):
-        scenario(["until_s=0"])
-
-
 def trace_file(folder: Path) -> str:
     """Two turns of one session, and the second once more with another adapter."""
     path = folder / "turns.csv"
@@ -150,11 +140,6 @@ def test_prefixes_are_shared_where_kv_is_paged_or_fully_reserved(system: str, re
 def test_sessions_are_kept_in_the_blocks_of_memory(tmp_path: Path) -> None:
     command = ["system=sglang", "workload=file", trace_file(tmp_path), "workload.hash_block_tokens=24"]
     assert scenario([*command, "replica.block_size=32"]).cache_block_tokens == 32
-
-
-def test_the_size_of_blocks_is_of_no_matter_where_nothing_is_shared() -> None:
-    quiet = ["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]
-    assert scenario([*quiet, "replica.block_size=32"]).replica.block_size == 32
 
 
 def test_a_host_for_kv_that_nobody_keeps_is_noticed() -> None:

@@ -164,12 +164,7 @@ def test_a_kernel_is_compiled_once_for_any_number_of_tiles(tokens: int) -> None:
         ([8, 0], (8, 8), torch.float16, "rank 0 of an adapter must be from 1 to 256"),
         ([300], (8, 8), torch.float16, "rank 300 of an adapter must be from 1 to 256"),
         ([8], (0, 8), torch.float16, "in_features is 0, must be at least 1"),
-        (
-            [8],
-            (8, 8),
-            torch.float64,
-            "torch.float64 are not supported; choose torch.float16, torch.bfloat16 or",
-        ),
+        ([8], (8, 8), torch.float64, "torch.float64 are not supported; choose torch.float16"),
     ],
 )
 def test_pages_that_no_kernel_can_read_are_refused(
@@ -199,11 +194,7 @@ def test_a_negative_segment_is_refused() -> None:
     [
         (some(2, 31, torch.float16), some(2, 48, torch.float16), r"x has shape \[2, 31\], must be \[2, 32\]"),
         (some(2, 32, torch.float16), some(3, 48, torch.float16), r"y has shape \[3, 48\], must be \[2, 48\]"),
-        (
-            some(2, 32, torch.bfloat16),
-            some(2, 48, torch.float16),
-            "x is torch.bfloat16, must be torch.float16",
-        ),
+        (some(2, 32, torch.bfloat16), some(2, 48, torch.float16), "x is torch.bfloat16, must be"),
         (some(32, 2, torch.float16).T, some(2, 48, torch.float16), "the rows of x must be contiguous"),
     ],
 )

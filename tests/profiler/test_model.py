@@ -89,11 +89,14 @@ def test_an_unknown_kernel_is_named_with_those_that_there_are() -> None:
 
 # Attention
 
-
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)], ids=str
+TYPES_AND_HEADS = pytest.mark.parametrize(
+    ("dtype", "tolerance", "heads", "kv_heads"),
+    [(torch.float32, 1e-5, 5, 1), (torch.float16, 2e-3, 4, 4), (torch.bfloat16, 1.6e-2, 8, 2)],
+    ids=str,
 )
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2), (5, 1)])
+
+
+@TYPES_AND_HEADS
 def test_the_attention_kernel_agrees_with_torch(
     dtype: torch.dtype, tolerance: float, heads: int, kv_heads: int
 ) -> None:
@@ -124,10 +127,7 @@ def test_a_token_of_a_prompt_sees_only_its_own_prompt_and_what_was_before() -> N
     torch.testing.assert_close(whole[4:6], prefill_attention_in_torch(q[4:6], q[4:6], q[4:6], [2]))
 
 
-@pytest.mark.parametrize(
-    ("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 1.6e-2)], ids=str
-)
-@pytest.mark.parametrize(("heads", "kv_heads"), [(4, 4), (8, 2), (5, 1)])
+@TYPES_AND_HEADS
 def test_the_attention_of_all_prompts_in_one_launch_agrees_with_prompt_by_prompt(
     dtype: torch.dtype, tolerance: float, heads: int, kv_heads: int
 ) -> None:

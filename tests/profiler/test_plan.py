@@ -54,18 +54,12 @@ def test_ranks_go_round_the_requests() -> None:
 @pytest.mark.parametrize(
     "text, says",
     [
-        (
-            "decode:\n- {requests: [1]}",
-            r"plan\.yaml must be a mapping with rounds, a whole number of at least 1",
-        ),
+        ("decode:\n- {requests: [1]}", r"plan\.yaml must be a mapping with rounds, a whole number of at"),
         ("rounds: 0", r"rounds, a whole number of at least 1"),
         ("rounds: 1\ndecoding:\n- {}", r"unknown section 'decoding'; .*decode"),
         ("rounds: 1\ndecode:\n- {request: [1]}", r"decode has an unknown key request; .*requests"),
         ("rounds: 1\ndecode:\n- {requests: 4}", r"decode: requests is 4, must be a list of whole numbers"),
-        (
-            "rounds: 1\ndecode:\n- {requests: [0]}",
-            r"decode: requests holds 0, must be a list of whole numbers",
-        ),
+        ("rounds: 1\ndecode:\n- {requests: [0]}", r"decode: requests holds 0, must be a list of whole"),
         ("rounds: 1\ndecode:\n- [1, 2]", r"decode must be a list of mappings"),
         ("rounds: [", r"plan\.yaml is not valid YAML"),
     ],

@@ -17,7 +17,13 @@ from simlora.workload.popularity import Popularity
 RANKS = (8, 16, 32, 64, 128)
 N = 100_000
 EVENLY = (np.arange(N) + 0.5) / N
-ALL = [ShiftingSkew(RANKS), Exponential(RANKS), PowerLaw(RANKS), PowerLaw(RANKS, 0.0)]
+ALL = [
+    ShiftingSkew(RANKS),
+    Exponential(RANKS),
+    PowerLaw(RANKS),
+    PowerLaw(RANKS, 0.0),
+    ShiftingSkew(RANKS, 1.0),
+]
 
 
 def places(popularity, moments, adapters=25, seed=3):
@@ -49,18 +55,16 @@ def drift(moment):
         (ShiftingSkew((8, 16, 32), 0.9), 0.0, [0.05, 0.05, 0.9]),
         (ShiftingSkew((8, 16, 32), 0.9), 1.0, [0.9, 0.05, 0.05]),
         (ShiftingSkew((8, 8), 0.3), 0.0, [1.0]),
-        *((Exponential(RANKS, 0.5), moment, libm.exp(-0.5 * np.arange(5))) for moment in (0.0, 0.7)),
+        (Exponential(RANKS, 0.5), 0.0, libm.exp(-0.5 * np.arange(5))),
+        (Exponential(RANKS), 0.7, [0.6364, 0.2341, 0.0861, 0.0317, 0.0117]),  # as LoRAServe has it
         *((PowerLaw(RANKS, alpha), 0.4, np.arange(1.0, 6.0) ** -alpha) for alpha in (1 / 3, 1.0, 3.0)),
     ],
     ids=repr,
 )
 def test_a_rank_has_its_share_at_every_moment(popularity, moment, weights):
-    assert popularity.shares(np.array([moment]))[0] == pytest.approx(np.array(weights) / np.sum(weights))
-
-
-def test_exponential_by_default_as_lora_serve_has_it():
-    expected = [0.6364, 0.2341, 0.0861, 0.0317, 0.0117]
-    assert Exponential(RANKS).shares(np.zeros(1))[0] == pytest.approx(expected, abs=5e-5)
+    assert popularity.shares(np.array([moment]))[0] == pytest.approx(
+        np.array(weights) / np.sum(weights), abs=5e-5
+    )
 
 
 def test_the_highest_rank_has_what_lora_serve_says_it_has():
@@ -69,14 +73,6 @@ def test_the_highest_rank_has_what_lora_serve_says_it_has():
     assert round(largest, 2) == 0.16
     by_value = np.array(RANKS) ** (-1 / 3)
     assert round(by_value[-1] / by_value.sum(), 2) == 0.12
-
-
-@pytest.mark.parametrize("popularity", ALL, ids=repr)
-def test_rates_are_the_mean_over_the_run(popularity):
-    rates = popularity.rates(25)
-    of_ranks = np.bincount(np.arange(25) % 5, rates)
-    assert of_ranks == pytest.approx(popularity.shares(EVENLY).mean(axis=0))
-    assert rates == pytest.approx(of_ranks[np.arange(25) % 5] / 5)
 
 
 # Draws ---------------------------------------------------------------------------------------
@@ -109,14 +105,15 @@ def test_ranks_come_in_any_order_and_more_than_once():
     assert_shares(places(popularity, EVENLY, 6), np.tile([0.8, 0.2], (N, 1)))
 
 
-@pytest.mark.parametrize("popularity", ALL, ids=repr)
-@given(seed=st.integers(0, 2**32), moments=st.lists(st.floats(0, 1), max_size=40), more=st.integers(5, 30))
-def test_indices_are_in_range_and_fewer_requests_are_the_first_of_more(popularity, seed, moments, more):
+@given(
+    popularity=st.sampled_from(ALL),
+    seed=st.integers(0, 2**32),
+    moments=st.lists(st.floats(0, 1), max_size=40),
+)
+def test_fewer_requests_are_the_first_of_more(popularity, seed, moments):
     moments = np.array(moments)
-    drawn = popularity.draw_at(np.random.default_rng(seed), more, moments)
-    assert drawn.dtype == np.int64
-    assert all(0 <= i < more for i in drawn)
-    fewer = popularity.draw_at(np.random.default_rng(seed), more, moments[:7])
+    drawn = popularity.draw_at(np.random.default_rng(seed), 23, moments)
+    fewer = popularity.draw_at(np.random.default_rng(seed), 23, moments[:7])
     assert np.array_equal(fewer, drawn[:7])
 
 
@@ -132,11 +129,6 @@ def test_shares_are_always_shares(ranks, share, rate, moments):
         assert shares.shape == (len(moments), len(set(ranks)))
         assert shares.sum(axis=1) == pytest.approx(1)
         assert np.all(shares >= 0)
-
-
-def test_a_rank_of_no_share_has_no_request():
-    assert set(places(ShiftingSkew(RANKS, 1.0), np.zeros(1000))) == {4}
-    assert set(places(ShiftingSkew(RANKS, 1.0), np.ones(1000))) == {0}
 
 
 def test_one_s_own_needs_only_its_ends():

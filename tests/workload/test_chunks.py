@@ -16,7 +16,6 @@ from simlora.core.errors import InputError
 from simlora.workload import table
 from simlora.workload.catalogue import entry
 from simlora.workload.cells import Cells, objects, packed
-from simlora.workload.chunks import suffix_of
 from simlora.workload.table import read_table
 from tests.workload.test_catalogue import NAMES, built
 from tests.workload.test_trace_files import GOOD, HEADER, csv, error, read, same
@@ -138,31 +137,6 @@ def test_parquet_is_read_alike(bad, tmp_path, sized):
     assert all(first == other for other in others)
 
 
-@pytest.mark.parametrize(
-    "rows, said",
-    [
-        pytest.param(
-            [*[GOOD] * 4, "", *[GOOD] * 15, "1,a,8,0,1", *[GOOD] * 8, "1,a,8,-2,1"],
-            ", row 22: prompt_tokens is 0, must be a whole number of tokens, at least 1 (1 more row like it)",
-            id="rows are numbered through the file",
-        ),
-        pytest.param(
-            ["soon,a,8,1,1", *[GOOD] * 20, "1,2,3,4,5,6"],
-            " is not a well-formed CSV file: Expected 5 fields in line 23, saw 6",
-            id="a malformed line comes before any bad cell",
-        ),
-        pytest.param(
-            [*[GOOD] * 6, "0.5,a,8,10", *[GOOD] * 6],
-            ", row 8: output_tokens is empty, must be a whole number of tokens, at least 1",
-            id="a row is as short in any chunk",
-        ),
-    ],
-)
-def test_what_is_wrong_is_said_alike(rows, said, tmp_path, sized):
-    path = csv(tmp_path, *rows)
-    assert set(sized(lambda: error(path))) == {f"trace.csv{said}"}
-
-
 def test_no_more_rows_are_read_than_asked_for(tmp_path, sized):
     pd.DataFrame({"arrival_s": range(20)}).to_parquet(tmp_path / "t.parquet")
     for path in (csv(tmp_path, *[GOOD] * 20, "1,2,3,4,5,6"), str(tmp_path / "t.parquet")):
@@ -192,32 +166,19 @@ def test_compressed_text_is_known_by_its_name(suffix, tmp_path, sized):
     assert all(same(read(plain), trace) for trace in sized(lambda: read(path)))
 
 
-def test_a_bad_cell_of_compressed_text_is_named_with_its_row(tmp_path):
-    path = compressed(tmp_path, ".csv.gz", f"{HEADER}\n{GOOD}\n0,a,8,0,1\n")
-    assert error(path).startswith("trace.csv.gz, row 3: prompt_tokens is 0")
-
-
 @pytest.mark.parametrize(
     "suffix, content, sentence",
     [
         (".csv.gz", b"not gzip at all", "cannot be read: "),
         (".jsonl.gz", gzip.compress(b'{"a": 1}\n' * 100, mtime=0)[:-12], "cannot be read: "),
         (".csv.gz", gzip.compress(b"", mtime=0), "trace.csv.gz is empty"),
-        (".csv.gz", gzip.compress(b"a\0b", mtime=0), "is not text: it has zero bytes"),
-        (".csv.gz", gzip.compress(b"\xff\xfe,\x80", mtime=0), "is not text in UTF-8"),
         (".parquet.gz", b"x", "has the suffix '.gz', must be one of .csv, .parquet, .jsonl; text also comp"),
         (".gz", b"x", "such as .csv.gz or .jsonl.zst"),
-        (".csv.bz2", b"x", "has the suffix '.bz2'"),
     ],
 )
 def test_what_is_no_compressed_trace(suffix, content, sentence, tmp_path):
     (tmp_path / f"trace{suffix}").write_bytes(content)
     assert sentence in error(str(tmp_path / f"trace{suffix}"))
-
-
-def test_suffixes():
-    known = {"a.csv": ".csv", "a.b.JSONL.Zst": ".jsonl", "a.gz": "", "a.parquet.gz": ".gz", "a": ""}
-    assert {name: suffix_of(name) for name in known} == known
 
 
 # Cells

@@ -16,7 +16,7 @@ from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma
 from simlora.workload.lengths import Fixed, Geometric, Lengths, Uniform
 from simlora.workload.popularity import Explicit, InTurn, Popularity
-from simlora.workload.turns import Talk, so_far
+from simlora.workload.turns import Talk
 from tests.workload.test_every_workload import WORKLOADS
 
 PLAIN = WORKLOADS["conversations"]
@@ -88,14 +88,6 @@ def test_a_conversation_ends_before_the_turn_that_would_not_fit_with_its_answer(
     assert list(zip(said.conversation.tolist(), said.prompts.tolist(), strict=True)) == left
 
 
-@pytest.mark.parametrize(
-    "values, groups, sums",
-    [([1, 2, 3, 4, 5], [2, 0, 3], [1, 3, 3, 7, 12]), ([], [], []), ([], [0, 0], [])],
-)
-def test_running_sums_begin_anew_with_each_group(values, groups, sums):
-    assert so_far(np.array(values, dtype=np.int64), np.array(groups, dtype=np.int64)).tolist() == sums
-
-
 @settings(max_examples=40, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
@@ -137,29 +129,25 @@ def test_gaps_between_turns_have_that_mean_and_variation(gap_cv):
     "setting",
     [
         {},
-        {"cv": 0.0},
         {"cv": 4.0},
         {"gap_s": 600.0, "gap_cv": 3.0},
-        {"gap_s": 1e-3},
         {"turns": Uniform(1, 30)},
         {"context_tokens": 600},
         {"epochs": 5, "epoch_sigma_log": 2.0},
         {"shape": [1, 5, 2], "gap_s": 300.0},
-        {"shape": [5, 1], "gap_s": 300.0},
         {"shape": [0, 0, 1], "gap_s": 300.0},
         {"shape": "diurnal", "day_s": 700.0, "cv": 2.0},
         {"shape": [1, 4], "day_s": 2500.0, "gap_s": 500.0},
     ],
 )
 def test_the_mean_rate_is_what_was_asked_for(setting):
-    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(40)]
-    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(40))
+    found = [len(replace(PLAIN, **setting).build(seed)) for seed in range(25)]
+    assert np.mean(found) == pytest.approx(1.6 * 1800, abs=4.5 * np.std(found) / math.sqrt(25))
 
 
-@pytest.mark.parametrize("cv", [1.0, 3.0])
-def test_at_0_everything_is_under_way(cv):
+def test_at_0_everything_is_under_way():
     """As many turns come in the first minutes as later, and they are as far into their conversations."""
-    workload = replace(BUSY, rate_rps=20.0, gap_s=200.0, cv=cv)
+    workload = replace(BUSY, rate_rps=20.0, gap_s=200.0, cv=3.0)
     counts, prompts = [], []
     for seed in range(20):
         trace = workload.build(seed)
@@ -255,9 +243,6 @@ def test_before_0_it_is_as_in_the_first_epoch():
         share = np.mean(trace.adapter[early] == adapter)
         error = math.sqrt(share / len(unseen)) + math.sqrt(share / early.sum())
         assert np.mean(trace.adapter[unseen] == adapter) == pytest.approx(share, abs=4.5 * error + 1e-3)
-
-
-# Seeds ---------------------------------------------------------------------------------------
 
 
 # What is refused -----------------------------------------------------------------------------

@@ -144,7 +144,6 @@ class Ones(Lengths):
 @pytest.mark.parametrize(
     "setting, message",
     [
-        ({"correlation": 1}, "workload.correlation is 1, must be at least -0.99 and at most 0.99"),
         ({"correlation": 0.1, "prompt_tokens": Ones()}, r"Ones draws lengths .* give it a method"),
     ],
 )

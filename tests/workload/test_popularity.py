@@ -111,8 +111,7 @@ def test_a_share_that_rounds_to_one_is_the_last_adapter():
     assert power_index(np.array([0.0, 0.5, 1.0]), 10).tolist() == [0, 5, 9]
 
 
-@pytest.mark.parametrize("popularity", ALL, ids=lambda p: type(p).__name__)
-@given(seed=st.integers(0, 2**32), n=st.integers(0, 50))
+@given(popularity=st.sampled_from(ALL), seed=st.integers(0, 2**32), n=st.integers(0, 50))
 def test_indices_are_in_range_and_the_seed_s_own(popularity, seed, n):
     index = popularity.draw(np.random.default_rng(seed), 7, n)
     assert index.dtype == np.int64
@@ -125,16 +124,12 @@ def test_indices_are_in_range_and_the_seed_s_own(popularity, seed, n):
     "popularity, message",
     [
         (Power(0), "workload.popularity.alpha is 0, must be greater than 0"),
-        (Power(math.nan), "workload.popularity.alpha is nan"),
         (Zipf(-1), "workload.popularity.exponent is -1, must be at least 0"),
         (Normal(0), "workload.popularity.deviation is 0, must be greater than 0"),
         (TopHeavy(7), "workload.popularity.top is 7, must be less than the 7 adapters"),
         (TopHeavy(0), "workload.popularity.top is 0, must be a whole number of adapters, at least 1"),
         (TopHeavy(2, 1.1), "workload.popularity.share is 1.1, must be at least 0 and at most 1"),
         (TopHeavy(2, top_exponent=-1), "workload.popularity.top_exponent is -1, must be at least 0"),
-        (TopHeavy(2, rest_exponent=-1), "workload.popularity.rest_exponent is -1, must be at least 0"),
-        (Explicit([]), r"workload.popularity.weights is \[\], must be a list"),
-        (Explicit([1, 2]), "weights has 2 entries, must have one for each of the 7"),
         (Explicit([1, 2, -3, 1, 1, 1, 1]), r"workload.popularity.weights\[2\] is -3, must be at least 0"),
         (Explicit([0] * 7), "workload.popularity.weights is all 0, must have at least one number"),
     ],

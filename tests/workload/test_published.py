@@ -177,7 +177,6 @@ def test_longer_rows_are_dropped_with_a_notice(reading):
     assert trace.prompt_tokens.tolist() == [900, 512, 300]
     assert trace.block_hashes == [(0, 3), (0,), (6,)]
     assert trace.notices[1].startswith("mooncake.jsonl: 3 of 7 rows exceed workload.prompt_tokens_max or ")
-    assert len(reading("mooncake.jsonl", prompt_tokens_max=1300, output_tokens_max=500).build(0)) == 4
 
 
 def test_unsorted_rows_are_sorted_with_a_notice_and_sessions_counted_as_they_come(reading):
@@ -277,15 +276,12 @@ needs_mooncake = pytest.mark.skipif(not CONVERSATION.exists(), reason=MISSING)
 
 @needs_azure
 def test_the_published_trace_of_azure():
-    whole = AzureLlm(str(CONV), Uniform())
-    trace = whole.build(0)
+    trace = AzureLlm(str(CONV), Uniform()).build(0)
     assert len(trace) == 19_366
     assert trace.notices == ()
     assert trace.duration_s == pytest.approx(3501.72, abs=0.01)
     assert trace.prompt_tokens.mean() == pytest.approx(1154.7, abs=0.05)
     assert trace.output_tokens.mean() == pytest.approx(211.1, abs=0.05)
-    # LoRAServe's filter leaves what it says
-    assert len(replace(whole, prompt_tokens_max=1024, output_tokens_max=256).build(0)) == 8_246
 
 
 @needs_mooncake
@@ -305,13 +301,6 @@ def test_the_published_trace_of_mooncake():
     assert len(np.unique(trace.adapter)) == 100
 
 
-@needs_mooncake
-def test_sessions_share_next_to_nothing_so_that_adapters_take_little_reuse_away():
-    base = Mooncake(str(CONVERSATION), Uniform(), adapters=0)
-    found = [ideal_reuse(replace(base, adapters=adapters).build(1)).of_blocks for adapters in (0, 1, 100)]
-    assert found == pytest.approx([0.3660, 0.3660, 0.3657], abs=5e-5)
-
-
 # What is refused -----------------------------------------------------------------------------
 
 
@@ -319,12 +308,9 @@ def test_sessions_share_next_to_nothing_so_that_adapters_take_little_reuse_away(
     "name, old, new, message",
     [
         ("azure.csv", "2023-11-16 18:15:51,", "soon,", "row 4: TIMESTAMP is 'soon', must be a time such as"),
-        ("azure.csv", "2023-11-16 18:15:51,", ",", "row 4: TIMESTAMP is empty, must be a time"),
         ("azure.csv", ",879,0", ",-879,0", "row 4: ContextTokens is -879, must be .* at least 0"),
-        ("azure.csv", ",879,0", ",879,0.5", "row 4: GeneratedTokens is 0.5, must be a whole number"),
         ("azure.csv", "ContextTokens", "ContextToken", "unknown; did you mean ContextTokens"),
         ("burst.csv", "8,GPT-4", "-8,GPT-4", "row 3: Timestamp is -8, must be a finite number .* at least 0"),
-        ("burst.csv", ",200,30", ",x,30", "row 3: Request tokens is 'x', must be a whole number of tokens"),
         ("burst.csv", ",200,30", ",200,", "row 3: Response tokens is empty, must be a whole number of"),
         ("burst.csv", "Log Type", "LogType", "a column 'LogType', .* unknown; did you mean Log Type"),
         ("mooncake.jsonl", "hash_ids", "hash", "'hash', which is unknown"),
@@ -339,19 +325,13 @@ def test_a_bad_table_is_refused(name, old, new, message, reading):
     "row, message",
     [
         ((-1, 9, 9, [1]), "row 8: timestamp is -1, must be a whole number of milliseconds, at least 0"),
-        ((0.5, 9, 9, [1]), "row 8: timestamp is 0.5, must be a whole number of milliseconds"),
-        ((0, -9, 9, []), "row 8: input_length is -9, must be a whole number of tokens, at least 0"),
         ((0, 9, None, [1]), "row 8: output_length is empty, must be a whole number of tokens"),
         ((0, 9, 9, "seven"), "row 8: hash_ids is 'seven', must be whole numbers, apart by spaces or as a"),
-        ((0, 9, 9, [1.5]), r"row 8: hash_ids is \[1.5\], must be whole numbers"),
         ((0, 513, 9, [0]), r"row 8: hash_ids is \[0\], must be one whole number for each 512 .* here 2"),
-        ((0, 512, 9, [0, 1]), r"row 8: hash_ids is \[0, 1\], must be one .* for each 512 .* here 1"),
         ((0, 1024, 9, [6, 1]), "row 8: hash_ids is .*, must be of prefixes: behind equal numbers equal"),
         ((-1, -1, 0, 9, 9, "text", 1, [1]), "row 7: chat_id is -1, must be a whole number, at least 0"),
         ((1, -2, 0, 9, 9, "text", 1, [1]), "row 7: parent_chat_id is -2, must be a whole number, -1 for the"),
         ((1, -1, -5, 9, 9, "text", 1, [1]), "row 7: timestamp is -5, must be a finite number of seconds"),
-        ((1, -1, 0, 9.5, 9, "text", 1, [1]), "row 7: input_length is 9.5, must be a whole number of tokens"),
-        ((1, -1, 0, 9, 9, "text", 1, "one"), "row 7: hash_ids is 'one', must be whole numbers"),
     ],
 )
 def test_a_bad_row_of_mooncake_or_of_qwen_is_refused(row, message, reading):
@@ -366,26 +346,13 @@ LEFT = "has no requests left after"
 @pytest.mark.parametrize(
     "name, setting, message",
     [
-        ("azure.csv", {"speedup": 0}, "workload.speedup is 0, must be greater than 0"),
-        ("azure.csv", {"start_s": -1}, "workload.start_s is -1, must be at least 0 seconds"),
-        ("azure.csv", {"duration_s": 0}, "workload.duration_s is 0, must be greater than 0 seconds"),
-        ("azure.csv", {"prompt_tokens_max": 0}, "workload.prompt_tokens_max is 0"),
         ("azure.csv", {"popularity": Power(0)}, "workload.popularity.alpha is 0"),
-        ("azure.csv", {"ranks": [9999]}, r"workload.ranks\[0\] is 9999"),
-        ("azure.csv", {"adapters": None}, "workload.adapters is empty"),
-        ("azure.csv", {"adapters": -1}, "workload.adapters is -1"),
-        ("azure.csv", {"rows": 0}, "workload.rows is 0"),
         ("azure.csv", {"year": 2025}, "workload.year is 2025, must be one of 2023, 2024"),
         ("azure.csv", {"start_s": 500}, f"{LEFT} workload.start_s.* it covers 120 seconds"),
         ("azure.csv", {"output_tokens_max": 1}, LEFT),
-        ("azure.csv", {"path": None}, "workload.path is not set, must be the Azure LLM trace of 2023"),
-        ("azure.csv", {"path": "gone.csv"}, "get AzureLLMInferenceTrace_conv.csv from Azure"),
-        ("week.csv", {"path": "gone.csv"}, "get AzureLLMInferenceTrace_conv_1week.csv"),
-        ("mooncake.jsonl", {"path": "gone"}, "conversation_trace.jsonl from kvcache-ai/Mooncake on GitHub"),
         ("burst.csv", {"models": ["GPT-5"]}, "workload.models has 'GPT-5', which no .* did you mean GPT-4"),
         ("burst.csv", {"log_types": []}, r"workload.log_types is \[\], must be a list with at least one"),
         ("burst.csv", {"models": ["GPT-4"], "log_types": ["API log"], "start_s": 9.0}, LEFT),
-        ("burst.csv", {"history": 1}, "workload.history is 1, must be true or false"),
         ("qwen.jsonl", {"types": ["txt"]}, r"workload.types has 'txt', which no .* has; did you mean text\?"),
     ],
 )

@@ -152,7 +152,7 @@ def traces(draw):
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "jsonl"])
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=30)
 @given(trace=traces())
 def test_what_is_written_is_read_back(tmp_path_factory, suffix, trace):
     folder = tmp_path_factory.mktemp("trace")
@@ -212,22 +212,14 @@ def test_writing_needs_a_known_suffix_and_a_folder(tmp_path):
     [
         ("nan,a,8,1,1", "arrival_s is nan, must be a finite number of seconds, at least 0"),
         ("-1,a,8,1,1", "arrival_s is -1, must be a finite number of seconds, at least 0"),
-        ("inf,a,8,1,1", "arrival_s is inf, must be a finite number of seconds"),
-        ("-inf,a,8,1,1", "arrival_s is -inf, must be a finite number of seconds"),
         ("soon,a,8,1,1", "arrival_s is 'soon', must be a finite number of seconds"),
-        (",a,8,1,1", "arrival_s is empty, must be a finite number of seconds"),
         ("0,a,8,0,1", "prompt_tokens is 0, must be a whole number of tokens, at least 1"),
-        ("0,a,8,-3,1", "prompt_tokens is -3, must be a whole number of tokens, at least 1"),
         ("0,a,8,1.5,1", "prompt_tokens is 1.5, must be a whole number of tokens, at least 1"),
-        ("0,a,8,,1", "prompt_tokens is empty, must be a whole number of tokens"),
         ("0,a,8,1,0", "output_tokens is 0, must be a whole number of tokens, at least 1"),
-        ("0,a,8,1,nan", "output_tokens is nan, must be a whole number of tokens"),
         ("0,a,8,1,1e99", "output_tokens is 1e99, must be a whole number of tokens"),
-        ("0,a,8,1,many", "output_tokens is 'many', must be a whole number of tokens"),
         ("0,a,8,1", "output_tokens is empty, must be a whole number of tokens"),
         ("0,a,0,1,1", "rank is 0, must be a whole number, at least 1 and at most 1,024"),
         ("0,a,10000,1,1", "rank is 10000, must be a whole number, at least 1 and at most 1,024"),
-        ("0,a,8.5,1,1", "rank is 8.5, must be a whole number"),
         ("0,a,,1,1", "rank is empty, must be a whole number"),
         ("0,,8,1,1", "rank is 8, must be empty where the adapter is empty (the base model)"),
     ],
@@ -243,7 +235,6 @@ def test_a_bad_cell_is_named_with_its_row(tmp_path, row, sentence):
         pytest.param(
             [GOOD, "-1,a,8,1,1", GOOD, "-2,a,8,1,1"], "row 3: .*1 more row like it.", id="two alike"
         ),
-        pytest.param(["0,a,8,0,1"] * 3, "row 2: .*.2 more rows like it.", id="three alike"),
         pytest.param(
             ["0,a,8,1,1", "1,b,8,1,1", "2,,,1,1", "3,a,16,1,1"],
             "row 5: adapter 'a' has rank 16, but rank 8 in row 2; an adapter must have one rank",
@@ -259,11 +250,8 @@ def test_the_first_bad_row_is_named_and_others_like_it_counted(tmp_path, rows, s
     "column, cell, sentence",
     [
         ("max_output_tokens", "19", "is 19, must be at least output_tokens, which is 20"),
-        ("max_output_tokens", "0", "is 0, must be a whole number of tokens, at least 1"),
         ("max_output_tokens", "x", "is 'x', must be a whole number of tokens"),
         ("block_hashes", "1 two", "is '1 two', must be whole numbers, apart by spaces or as a list"),
-        ("block_hashes", "1.5", "is 1.5, must be whole numbers"),
-        ("block_hashes", "abc", "is 'abc', must be whole numbers"),
     ],
 )
 def test_a_bad_cell_of_a_column_that_may_be_missing(tmp_path, column, cell, sentence):
@@ -276,7 +264,6 @@ def test_a_bad_cell_of_a_column_that_may_be_missing(tmp_path, column, cell, sent
     [
         ("trace.csv", b"", "trace.csv is empty"),
         ("trace.csv", b"\n\n", "trace.csv has no header in line 1"),
-        ("trace.csv", b"  \n", "trace.csv has no header in line 1"),
         ("trace.csv", f"\n{GOOD}".encode(), "trace.csv has no header in line 1"),
         ("trace.csv", b"0.5,rank\n0,8", "trace.csv has a column '0.5', which is unknown; choose one of"),
         ("trace.csv", b"promt_tokens\n5", "column 'promt_tokens', which is unknown; did you mean prompt_tok"),
@@ -286,21 +273,15 @@ def test_a_bad_cell_of_a_column_that_may_be_missing(tmp_path, column, cell, sent
         ("trace.csv", b"\x00\x01\x02\x03", "trace.csv is not text: it has zero bytes"),
         ("trace.csv", b"\xff\xfe\xfa,\x80", "trace.csv is not text in UTF-8"),
         ("trace.csv", f"{HEADER}\n{GOOD},7".encode(), "Expected 5 fields in line 2, saw 6"),
-        ("trace.csv", f'{HEADER}\n0,"a,8,1,1\n'.encode(), "is not a well-formed CSV file: EOF inside string"),
         ("trace.jsonl", b"", "trace.jsonl is empty"),
-        ("trace.jsonl", b"\n\n", "trace.jsonl has no rows"),
-        ("trace.jsonl", b"\x00\x01", "trace.jsonl is not text"),
         ("trace.jsonl", b"\xff\xfe", "trace.jsonl is not text in UTF-8"),
         ("trace.jsonl", b'\n{"arrival_s": 1', "trace.jsonl, row 2 is not well-formed JSON: "),
         ("trace.jsonl", b"[1, 2]", "trace.jsonl, row 1 is '[1, 2]', must be a JSON object"),
         ("trace.jsonl", b'{"rank": 1, "rank": 2}', "row 1 is not well-formed JSON: the key 'rank' comes"),
-        ("trace.jsonl", b"[" * 100_000, "trace.jsonl, row 1 is not well-formed JSON"),
         ("trace.jsonl", b'{"arrival": 1}', "a column 'arrival', which is unknown; did you mean arrival_s"),
         ("trace.parquet", b"", "trace.parquet is empty"),
         ("trace.parquet", b"PAR1 this is not one PAR1", "trace.parquet is not a readable Parquet file"),
-        ("trace.parquet", b"\x00" * 5000, "trace.parquet is not a readable Parquet file"),
         ("trace.txt", b"x", "trace.txt has the suffix '.txt', must be one of .csv, .parquet, .jsonl"),
-        ("trace", b"x", "trace has the suffix '', must be one of"),
         ("trace.csv", None, "trace.csv does not exist"),
     ],
 )
@@ -326,15 +307,11 @@ GOOD_ROW = {"arrival_s": 0.5, "adapter": "a", "rank": 8, "prompt_tokens": 10, "o
     [
         ({"arrival_s": None}, "arrival_s is empty"),
         ({"arrival_s": float("nan")}, "arrival_s is nan"),
-        ({"arrival_s": float("inf")}, "arrival_s is inf"),
         ({"arrival_s": True}, "arrival_s is True, must be a finite number"),
-        ({"arrival_s": [1]}, "arrival_s is [1], must be a finite number"),
         ({"prompt_tokens": 10**400}, "prompt_tokens is 1000"),
         ({"prompt_tokens": {"n": 1}}, "prompt_tokens is {'n': 1}, must be a whole number"),
         ({"adapter": ["a"]}, "adapter is ['a'], must be a name"),
-        ({"adapter": False}, "adapter is False, must be a name"),
         ({"block_hashes": [1, 2.5]}, "block_hashes is [1, 2.5], must be whole numbers"),
-        ({"block_hashes": 5}, "block_hashes is 5, must be whole numbers"),
         ({"block_hashes": [True]}, "block_hashes is [True], must be whole numbers"),
     ],
 )
@@ -348,10 +325,8 @@ def test_a_bad_value_in_json(tmp_path, cells, sentence):
     "cells, sentence",
     [
         ({"arrival_s": [0.0, np.nan]}, "row 2: arrival_s is empty"),
-        ({"arrival_s": [0.0, np.inf]}, "row 2: arrival_s is inf"),
         ({"arrival_s": pd.to_datetime(["2023-01-01", "2023-01-02"])}, "row 1: arrival_s is 2023-01-01"),
         ({"prompt_tokens": [True, False]}, "row 1: prompt_tokens is True, must be a whole number"),
-        ({"prompt_tokens": [[1], [2]]}, "row 1: prompt_tokens is"),
         ({"adapter": [b"a", b"b"]}, "row 1: adapter is b'a', must be a name"),
         ({"output_tokens": [1, 0]}, "row 2: output_tokens is 0"),
     ],
@@ -368,24 +343,6 @@ def test_whatever_bytes_there_are_the_answer_is_one_sentence(tmp_path_factory, c
     file = tmp_path_factory.mktemp("garbage") / f"trace.{suffix}"
     file.write_bytes(content)
     assert error(str(file))
-
-
-CELLS = st.sampled_from(
-    ["", "0", "1", "-1", "nan", "inf", "1.5", "a", "b", "1e400", '"', "0x1", "é", " ", "1_0"]
-)
-
-
-@settings(deadline=None, max_examples=100)
-@given(rows=st.lists(st.lists(CELLS, min_size=5, max_size=5), min_size=1, max_size=4))
-def test_whatever_cells_there_are_it_is_read_or_refused(tmp_path_factory, rows):
-    file = tmp_path_factory.mktemp("cells") / "trace.csv"
-    file.write_text("\n".join([HEADER, *map(",".join, rows)]))
-    try:
-        trace = read(str(file))
-    except InputError:
-        assert error(str(file))
-    else:
-        assert len(trace) <= len(rows)
 
 
 def test_arrivals_since_an_epoch_begin_at_zero_with_a_notice(tmp_path):
