@@ -126,3 +126,10 @@ def switch(key: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"{key} is {shown(value)}, must be true or false")
     return value
+
+
+def part(key: str, value: Any, kind: type, example: str) -> None:
+    """Raise InputError unless what a configuration has as `key` is of a `kind`, which a group of YAML files chooses."""
+    if not isinstance(value, kind):
+        group = key.replace(".", "/")
+        raise InputError(f"{key} is {shown(value)}, must be chosen with {group}=<name>, such as {example}")

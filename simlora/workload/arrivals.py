@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from simlora.core import libm
 from simlora.core.arrays import Floats
-from simlora.core.checks import number
+from simlora.core.checks import number, part
 from simlora.core.errors import InputError
 
 REQUESTS_MAX = 100_000_000
@@ -133,3 +133,9 @@ def no_request(duration_s: float, rate: str) -> InputError:
     return InputError(
         f"workload.duration_s is {duration_s:g} seconds, in which no request arrives; make it longer or raise {rate}"
     )
+
+
+def check_arrivals(arrivals: Any) -> None:
+    """Raise InputError unless what a workload has as its arrivals is a process that will do."""
+    part("workload.arrivals", arrivals, Arrivals, "poisson")
+    arrivals.check("workload.arrivals")

@@ -18,7 +18,7 @@ from simlora.workload.adapters import adapter_specs, check_adapters
 from simlora.workload.arrivals import CV_MAX, REQUESTS_MAX, Gamma
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import check_length
-from simlora.workload.popularity import Popularity
+from simlora.workload.popularity import Popularity, check_popularity
 from simlora.workload.renewals import check_renewals, epoch_factors, of_their_own
 from simlora.workload.shape import FLAT, Shape, as_shape
 from simlora.workload.turns import Talk
@@ -73,7 +73,7 @@ class Conversations:
 
     def __post_init__(self) -> None:
         check_adapters(self.adapters, self.ranks)
-        self.popularity.check("workload.popularity", int(self.adapters))
+        check_popularity(self.popularity, int(self.adapters))
         for key in ("prompt_tokens", "output_tokens", "turns"):
             check_length(key, getattr(self, key))
         if self.first_tokens is not None:

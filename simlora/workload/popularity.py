@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from simlora.core import libm
 from simlora.core.arrays import Floats, Ints
-from simlora.core.checks import number, weights, whole
+from simlora.core.checks import number, part, weights, whole
 from simlora.core.errors import InputError
 
 
@@ -232,3 +233,9 @@ def weighted_index(rng: np.random.Generator, weights: Floats, n: int) -> Ints:
     index = np.searchsorted(edges, rng.random(n) * edges[-1], side="right").astype(np.int64)
     bounded: Ints = np.minimum(index, np.flatnonzero(weights)[-1])  # should the product round up
     return bounded
+
+
+def check_popularity(popularity: Any, adapters: int) -> None:
+    """Raise InputError unless what a workload has as its popularity is one that will do for so many adapters."""
+    part("workload.popularity", popularity, Popularity, "power")
+    popularity.check("workload.popularity", adapters)

@@ -15,7 +15,7 @@ from simlora.core.random import stream
 from simlora.workload.adapters import base_model, check_adapters
 from simlora.workload.columns import names
 from simlora.workload.file import in_order
-from simlora.workload.popularity import Popularity
+from simlora.workload.popularity import Popularity, check_popularity
 from simlora.workload.table import Table, check_names, read_table
 
 
@@ -44,7 +44,7 @@ class Published:
     def __post_init__(self) -> None:
         check_adapters(self.adapters, self.ranks, least=0)
         if self.adapters:
-            self.popularity.check("workload.popularity", int(self.adapters))
+            check_popularity(self.popularity, int(self.adapters))
         number("workload.start_s", self.start_s, "seconds", least=0)
         if self.duration_s is not None:
             number("workload.duration_s", self.duration_s, "seconds", above=0)

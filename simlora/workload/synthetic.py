@@ -13,10 +13,10 @@ from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import Trace
 from simlora.workload.adapters import adapter_specs, base_model, check_adapters
-from simlora.workload.arrivals import REQUESTS_MAX, Arrivals, before
+from simlora.workload.arrivals import REQUESTS_MAX, Arrivals, before, check_arrivals
 from simlora.workload.lengths import Lengths
 from simlora.workload.pairs import Pairs, check_lengths, draw_lengths
-from simlora.workload.popularity import Popularity
+from simlora.workload.popularity import Popularity, check_popularity
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class Synthetic:
 
     def __post_init__(self) -> None:
         check_adapters(self.adapters, self.ranks, least=0)
-        self.arrivals.check("workload.arrivals")
+        check_arrivals(self.arrivals)
         check_lengths(self.prompt_tokens, self.output_tokens, self.lengths, self.correlation)
         if self.adapters:
-            self.popularity.check("workload.popularity", int(self.adapters))
+            check_popularity(self.popularity, int(self.adapters))
         if (self.duration_s is None) == (self.requests is None):
             have = "both" if self.requests is not None else "neither"
             raise InputError(

@@ -15,9 +15,9 @@ from simlora.core.errors import InputError
 from simlora.core.random import stream
 from simlora.core.trace import AdapterSpec, Trace
 from simlora.workload.adapters import adapter_specs, base_model, check_adapters
-from simlora.workload.arrivals import CV_MAX, Arrivals, Gamma
+from simlora.workload.arrivals import CV_MAX, Arrivals, Gamma, check_arrivals
 from simlora.workload.columns import refuse
-from simlora.workload.popularity import Popularity
+from simlora.workload.popularity import Popularity, check_popularity
 from simlora.workload.table import Table
 from simlora.workload.turns import laid_out
 
@@ -64,9 +64,9 @@ class Transcripts(ABC):
     def __post_init__(self) -> None:
         check_adapters(self.adapters, self.ranks, least=0)
         if self.arrivals is not None:
-            self.arrivals.check("workload.arrivals")
+            check_arrivals(self.arrivals)
         if self.adapters:
-            self.popularity.check("workload.popularity", int(self.adapters))
+            check_popularity(self.popularity, int(self.adapters))
         number("workload.tokens_per_character", self.tokens_per_character, "tokens", above=0, most=10)
         number("workload.gap_s", self.gap_s, "seconds", above=0)
         number("workload.gap_cv", self.gap_cv, least=0, most=CV_MAX)

@@ -141,3 +141,12 @@ def test_a_bad_setting_comes_out_of_hydra_as_our_own_sentence():
         workload("workload=chatbot", "workload.gap_s=0")
     assert isinstance(error.value.__cause__, InputError)
     assert str(error.value.__cause__) == "workload.gap_s is 0, must be greater than 0 seconds"
+
+
+@pytest.mark.parametrize("part", ["popularity", "arrivals", "prompt_tokens"])
+@pytest.mark.parametrize("value", ["zipf", 3])
+def test_a_part_given_as_a_value_says_how_it_is_chosen(part, value):
+    with pytest.raises(
+        InputError, match=f"workload.{part} is .*, must be chosen with workload/{part}=<name>"
+    ):
+        simlora.simulate(["workload=synthetic", f"workload.{part}={value}"])
