@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,14 +11,11 @@ from simlora.api.facts import adapter_facts
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.scenario import Kind
-from simlora.policies.migration.base import Copy, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s
 from tests.engine.cases import ROUTERS, Case, Row
-from tests.engine.moving import Planned
 
 ONE = Row(0.0, None, 9, 5, 5)
 
@@ -49,15 +45,6 @@ def test_routers_are_told_each_ones_times() -> None:
     assert steps == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     table = case(ONE, ONE, ONE._replace(arrival_s=0.01), router="rank_aware").table()
     assert table.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"
-
-
-def test_kinds_that_differ_in_nothing_are_as_one() -> None:
-    rows = tuple(Row(i / 50, i % 2, 9, 20, 20) for i in range(20))
-    of = case(*rows, others=0, replicas=3, router="rank_aware")
-    scenario = of.scenario()
-    twin = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration)
-    split = Simulation(replace(scenario, cluster=replace(scenario.cluster, replica_groups=(twin,)))).run()
-    assert split.requests().equals(of.table())
 
 
 # Slots of another rank ----------------------------------------------------------------------
@@ -145,27 +132,6 @@ def test_a_placement_is_kept_only_where_the_rank_is_held() -> None:
     assert planner.shares(simulation.adapters[HIGH], planner.serves[HIGH]).tolist() == [1.0]
     assert [sorted(cache.ready_s) for cache in caches] == [[LOW], [], [LOW]]
     assert simulation.run().requests().replica.tolist() == [2, 2]
-
-
-def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held() -> None:
-    def all_to_the_first(view: ClusterView) -> Plan:
-        moves = tuple(Move(request, 1, 0) for request in view.requests_of(1))
-        return Plan(moves, "all to the first", copies=(Copy(view.adapters[HIGH], 0),))
-
-    migration = Planned(all_to_the_first, 2**-4, brings=True, plans=99)
-    simulation = slots(long(HIGH), long(LOW), placement="by_max_rank").simulation(migration=migration)
-    table = simulation.recorder.requests()
-    assert (table.replica.tolist(), table.migrations.tolist()) == ([1, 0], [0, 0])
-    assert HIGH not in simulation.fleet.caches[0].ready_s
-
-
-def test_a_request_that_moves_takes_the_slots_of_its_new_replica() -> None:
-    """The host of the third, of rank 8, fails; its requests for rank 1 go on in slots of rank 1."""
-    simulation = slots(*(long(LOW) for _ in range(3)), replicas=3, failures=((2, 0.3, None),)).simulation()
-    table = simulation.recorder.requests()
-    assert (table.status == "finished").all()
-    assert sorted(table.migrations) == [0, 0, 1]
-    assert [cache.adapter_tokens for cache in simulation.fleet.caches[:2]] == [4, 4]
 
 
 @pytest.mark.parametrize("back_s, status", [(2.0, "finished"), (None, "rejected")])
