@@ -65,27 +65,30 @@ PICKING = ("merged_only", "unmerged_only", "credit")
 """Those that pause requests that they do not pick."""
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
-SCHEDULERS = policies(
-    "scheduling", *PLAIN, *PICKING[:2], "earliest_deadline", "static_batch", "peft_continuous"
-) | {
+SCHEDULERS = {
+    **policies("scheduling", "fcfs", "lcfs", "earliest_deadline"),
     "early_abort": policy("scheduling", "early_abort", slo_s=0.75, margin_s=0.125),
     "adapter_clustering": policy("scheduling", "adapter_clustering", clusters=2),
     "merged_per_batch": policy("scheduling", "merged_per_batch", most_others=3),
+    "static_batch": policy("scheduling", "static_batch"),
     "chunked_prefill": policy("scheduling", "chunked_prefill", max_batched_tokens=16),
     "chunked_slo": policy(
         "scheduling", "chunked_slo", max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4
     ),
     "prefill_first": policy("scheduling", "prefill_first", max_batched_tokens=32),
+    **policies("scheduling", "merged_only", "unmerged_only", "peft_continuous"),
     "credit": policy("scheduling", "credit", starving=2.0, normal=1.0, tune_every=5, alpha=0.7),
 }
-LOADERS = policies("loading", "blocking", "cached", "prefetching", "asynchronous", "cpu_assisted") | {
-    "on_arrival": policy("loading", "asynchronous", on_arrival=True)
+LOADERS = {
+    **policies("loading", "blocking", "cached", "prefetching", "asynchronous"),
+    "on_arrival": policy("loading", "asynchronous", on_arrival=True),
+    "cpu_assisted": policy("loading", "cpu_assisted"),
 }
-ROUTERS = policies(
-    "routing", "round_robin", "most_idle", "first_fit", "routing_table", "adapter_affinity"
-) | {
+ROUTERS = {
+    **policies("routing", "round_robin", "most_idle", "first_fit"),
     "rank_aware": policy("routing", "rank_aware", slo_s=2**-5),
     "pending_time": policy("routing", "pending_time", unknown_execution_s=0.25),
+    **policies("routing", "routing_table", "adapter_affinity"),
     "rank_bands": policy("routing", "rank_bands", slack=2.0),
     "session_bands": policy("routing", "session_bands", slack=2.0, session_slack=1.0),
     "scored": lambda: Scored(

@@ -127,6 +127,19 @@ def test_of_the_hosts_that_hold_it_the_one_is_asked_whose_link_is_free_first(hos
     assert hosts.loads[2].free_at_s == 10.0
 
 
+def test_each_link_takes_its_own_time_and_a_replica_in_the_place_of_another_brings_its_own_link() -> None:
+    """The first replica's host copies twice as fast as the others; 3 is put in 1's place, whose link is no more."""
+    hosts = Hosts(*ONE_EACH)
+    hosts.stores.connect(0, hosts.loads[0], lambda size_bytes: size_bytes / 200)
+    assert hosts.fetch(2, A) == 5.0 + 5.0
+    assert hosts.outs[2].free_at_s == 10.0 + 10.0, "into its own host's memory at its own speed"
+    fresh = Link()
+    hosts.stores.connect(1, fresh, lambda size_bytes: size_bytes / 100)
+    fresh.transfer(0.0, 50.0)
+    assert hosts.fetch(0, B) == 50.0 + 10.0 + 5.0
+    assert hosts.loads[1].free_at_s == 0.0
+
+
 def test_what_no_host_holds_is_read_from_storage(hosts: Hosts) -> None:
     """A hundred seconds for all of it, then its shard over PCIe; memory has it before that."""
     hosts.stores.holders[A.id].clear()

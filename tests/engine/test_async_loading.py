@@ -58,6 +58,13 @@ def test_weights_that_are_to_be_merged_are_waited_for(loader: str) -> None:
     assert one.finish_s.tolist() == other.finish_s.tolist()
 
 
+def test_many_requests_are_deferred_one_prefill_after_the_other() -> None:
+    n = 1200  # more than Python's stack is deep
+    rows = tuple(Row(0.0, i, 4, 2, 2) for i in range(n))
+    many = CASE.but(rows=rows, ranks=(1,) * n, capacity=10**6, max_num_seqs=10**4, max_num_batched_tokens=4)
+    assert (many.table().status == "finished").all()
+
+
 def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
     """vLLM's kernel is priced by distinct adapters: five that are on their way change nothing."""
     took = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+import numpy as np
 import pytest
 
 from simlora.engine.cluster.simulation import Simulation
@@ -116,6 +117,15 @@ def test_one_that_is_about_to_go_can_be_had_back_without_a_boot() -> None:
     assert [row[1:] for row in scalings(simulation)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
 
 
+def test_a_request_that_found_no_replica_goes_to_one_that_is_had_back() -> None:
+    """The second is about to go when the host of the first fails; at the next look it is wanted after all."""
+    simulation = scripted(2, 1, rows=(row(0.0), long()), replicas=2, failures=((0, 0.3, None),))
+    assert went(simulation) == [1, 1]
+    (moved,) = simulation.recorder.journal.moved
+    assert moved.target == -1, "no replica took it at first"
+    assert simulation.autoscaling.boots == 0
+
+
 @pytest.mark.parametrize(
     "counts, boot_s, late, replicas", [((1, 2, 1), 1.0, row(2.0), [0, 0]), ((1, 3, 2), 0.5, row(1.1), [0, 1])]
 )
@@ -123,6 +133,20 @@ def test_of_boots_the_later_replicas_are_called_off(
     counts: tuple[int, ...], boot_s: float, late: Row, replicas: list[int]
 ) -> None:
     assert went(scripted(*counts, rows=(long(), late), boot_s=boot_s)) == replicas
+
+
+def test_a_boot_that_is_called_off_forgets_what_it_was_loading() -> None:
+    """At 0.5 s it is half way through its warm-up; the boot that begins at 0.75 s loads the adapter again."""
+    known = {"boot_s": 0.25 - load_s(1) / 2, "warm_up_adapters": 1, "eviction": "lru"}
+    simulation = scripted(1, 2, 1, 2, rows=(long(0), row(2.0, output_tokens=1)), **known)
+    assert simulation.recorder.adapter_loads == 3
+
+
+def test_one_that_is_to_go_and_whose_host_fails_costs_until_then() -> None:
+    rows = (row(0.0), long(), row(2.0, output_tokens=1))
+    simulation = scripted(2, 1, 1, 2, rows=rows, replicas=2, failures=((1, 0.3, 0.6),))
+    end_s = simulation.recorder.last_s
+    assert simulation.autoscaling.on_s.tolist() == pytest.approx([end_s, 0.3 + end_s - 0.75])
 
 
 def test_a_host_that_fails_takes_its_boots_with_it() -> None:
@@ -165,6 +189,22 @@ def test_a_new_replica_warms_up_with_the_ranks_that_it_holds() -> None:
     assert went(simulation) == [0, 0, 0, 0, 0, 1]
 
 
+def test_a_replica_that_has_booted_when_all_is_over_is_not_noted_and_loads_nothing() -> None:
+    simulation = scripted(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
+    assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
+    assert simulation.recorder.adapter_loads == 1
+    assert simulation.autoscaling.on_s[1] == pytest.approx(simulation.recorder.last_s - 0.25)
+
+
+@pytest.mark.parametrize("scaler, held", [(Scripted(1), [True, False]), ("fixed", [True, True])])
+def test_only_a_replica_that_is_on_has_adapters_in_memory_from_the_start(
+    scaler: Autoscaler | str, held: list[bool]
+) -> None:
+    of = Case(rows=(row(0.0, 0),), replicas=2, placement="burst_tolerance", autoscaler=scaler)
+    replicas = Simulation(of.scenario()).fleet.replicas
+    assert [replica.kv.adapters.adapter_tokens > 0 for replica in replicas] == held
+
+
 # No replica left ----------------------------------------------------------------------------
 
 
@@ -195,6 +235,18 @@ def test_without_requests_none_is_on_until_the_next_one() -> None:
     assert simulation.autoscaling.boots == 1
     paid_s = 0.5 + BOOT_S + prefill_s(9)
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([paid_s, 0.0, 0.0])
+
+
+def test_one_stays_while_a_request_runs() -> None:
+    simulation = scripted(1, 0, rows=(long(),), least_replicas=0)
+    assert scalings(simulation) == [(0.0, 1, 1, 0, 0)]
+
+
+def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots() -> None:
+    rows = (row(0.1, output_tokens=1),)
+    simulation = scripted(0, rows=rows, least_replicas=0, boot_s=0.2, failures=((0, 0.15, None),))
+    assert went(simulation) == [1]
+    assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.15 + 0.2 + prefill_s(9))
 
 
 # What an autoscaler sees --------------------------------------------------------------------
@@ -235,3 +287,11 @@ def test_a_request_that_is_aborted_or_rejected_never_had_a_first_token() -> None
     late = (*rows, row(2.0), row(2.0, output_tokens=80))
     case(late, aborts, scheduler="early_abort", max_num_seqs=1, replicas=2).run()
     assert inf in aborts.first_tokens_s[-1]
+
+
+def test_requests_without_a_replica_count_as_waiting() -> None:
+    scaler = Scripted(1)
+    table = case((row(0.2, output_tokens=1),), scaler, failures=((0, 0.1, 5.0),), replicas=1).table()
+    assert scaler.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
+    assert np.diff([seen_s for seen_s, _ in scaler.seen]).tolist() == [0.25] * (len(scaler.seen) - 1)
+    assert table.first_token_s[0] == pytest.approx(5.0 + prefill_s(9))

@@ -19,7 +19,7 @@ from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, Straggler
 from simlora.engine.scenario import Scenario
-from tests.engine.by_hand import prefill_s, step_s, steps_s
+from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
 from tests.examples import share
 
@@ -241,6 +241,16 @@ def test_a_client_that_leaves_the_queue_is_aborted_at_once() -> None:
     assert rows.status.tolist() == ["finished", "aborted"]
     assert rows.output_tokens.tolist() == [2, 5]
     assert not driven.fleet.replicas[0].kv.tokens()
+
+
+def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts_at_once() -> None:
+    """The first request waits for its weights, the second for slots, and the third behind it."""
+    case = CASE.but(reserve="full", loader="asynchronous", eviction="lru", capacity=100)
+    driven = DrivenSimulation(case.scenario())
+    requests = [driven.submit(Submitted(*asked)) for asked in ((10, 20, 0), (30, 40), (4, 5))]
+    driven.advance(load_s(1) / 2)
+    driven.cancel(requests[1])
+    assert driven.close().requests().admitted_s[2] == load_s(1) / 2
 
 
 def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() -> None:

@@ -120,6 +120,20 @@ def test_how_busy_a_replica_was_goes_on_when_it_is_back() -> None:
     assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
 
 
+def test_one_that_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
+    of = case(short(0.0, None, 1), short(1.0, None, 1), replicas=1, failures=((0, 1.0, 3.0),))
+    (replica,) = of.simulation().fleet.replicas
+    assert replica.busy_s == pytest.approx(2 * prefill_s(1))
+
+
+def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_part() -> None:
+    half_s = load_s(1) / 2
+    of = case(short(0.0, 0, 1), short(9.0, 0, 1), placement="contiguous", failures=((0, half_s, 5.0),))
+    replicas = of.but(eviction="on_demand").simulation().fleet.replicas
+    links = [replica.host_link.to_gpu.busy_s for replica in replicas]
+    assert links == pytest.approx([half_s + load_s(1), load_s(1)])
+
+
 def test_failures_are_written_down_with_what_they_cost() -> None:
     """The first runs, the second waits, and both go on elsewhere; no other replica holds their adapter."""
     at_s = SIXTH_S + load_s(1) + 0.01
@@ -223,3 +237,10 @@ def test_a_host_that_comes_back_is_as_slow_as_it_was_and_so_is_each_of_its_repli
     table = alone(Row(3.0, None, 9, 40, 40), one(3.0, 0), replicas=2, replicas_per_host=2, **back).table()
     assert table.replica.tolist() == [0, 1]
     assert table.cold_start_s[1] == pytest.approx(8 * load_s(1))
+
+
+def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:
+    """Whatever the order in which they are listed."""
+    slow = ((0, 2.0, 3.0, 4.0), (0, 1.0, 2.0, 2.0))
+    table = alone(one(2.5, 0), stragglers=slow, slow_links=slow).table()
+    assert table.ttft_s[0] == pytest.approx(4 * load_s(1) + 4 * prefill_s(9))

@@ -76,6 +76,14 @@ def test_what_passes_before_an_iteration_counts_for_every_one() -> None:
     assert row.finish_s == pytest.approx(6 * 2**-5 + prefill_s(4) + steps_s(5, 5), rel=1e-12)
 
 
+def test_a_copy_to_the_host_does_not_shorten_another_wait() -> None:
+    swapping = replica(preemption="swap", reserve="paged")
+    swapping.stall(100.0)
+    assert swapping.table._swap_out is not None
+    swapping.table._swap_out(3, 0.0)
+    assert swapping.runner.stalled_until_s == 100.0
+
+
 def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
     quiet, bounded, released = Part(), Bounded(), Released()
     hooks = Hooks((quiet, bounded, released))

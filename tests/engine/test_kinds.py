@@ -11,11 +11,13 @@ from simlora.api.facts import adapter_facts
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
+from simlora.policies.migration.base import Copy, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s
 from tests.engine.cases import ROUTERS, Case, Row
+from tests.engine.moving import Planned
 
 ONE = Row(0.0, None, 9, 5, 5)
 
@@ -132,6 +134,18 @@ def test_a_placement_is_kept_only_where_the_rank_is_held() -> None:
     assert planner.shares(simulation.adapters[HIGH], planner.serves[HIGH]).tolist() == [1.0]
     assert [sorted(cache.ready_s) for cache in caches] == [[LOW], [], [LOW]]
     assert simulation.run().requests().replica.tolist() == [2, 2]
+
+
+def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held() -> None:
+    def all_to_the_first(view: ClusterView) -> Plan:
+        moves = tuple(Move(request, 1, 0) for request in view.requests_of(1))
+        return Plan(moves, "all to the first", copies=(Copy(view.adapters[HIGH], 0),))
+
+    migration = Planned(all_to_the_first, 2**-4, brings=True, plans=99)
+    simulation = slots(long(HIGH), long(LOW), placement="by_max_rank").simulation(migration=migration)
+    table = simulation.recorder.requests()
+    assert (table.replica.tolist(), table.migrations.tolist()) == ([1, 0], [0, 0])
+    assert HIGH not in simulation.fleet.caches[0].ready_s
 
 
 @pytest.mark.parametrize("back_s, status", [(2.0, "finished"), (None, "rejected")])

@@ -7,6 +7,7 @@ host and back it takes 2^-10 s, and a copy over PCIe begins with 2^-8 s.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from hypothesis import event, given
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
 from simlora.engine.parts.kv_store import KvStoring
+from simlora.policies.eviction.banded_lru import BandedLru
 from tests.engine.by_hand import chunks_s, load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
-from tests.engine.cases import LOADERS, Case, Row, pressed, shared_prefixes, tiered
+from tests.engine.cases import IRREGULAR, LOADERS, Case, Row, pressed, shared_prefixes, tiered
 
 NETWORK_S, DISK_S = 2**-9, 2**-7
 """Latencies of a copy over the network, and from a disk."""
@@ -147,10 +149,48 @@ def test_of_two_tiers_the_one_is_asked_that_saves_more() -> None:
     assert both.table().ttft_s[1] < alone.table().ttft_s[1]
 
 
+def test_what_no_tier_saves_is_counted_once() -> None:
+    rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2))
+    of = case(*rows, kv_fetch="by_cost", replicas_per_host=2, kv_disk_tokens=100, kv_store_tokens=100)
+    storing = [replica.part(KvStoring) for replica in of.simulation().fleet.replicas]
+    assert [part.tokens_recomputed for part in storing if part is not None] == [0, 8]
+
+
+def test_a_straggler_fetches_what_it_would_compute_more_slowly() -> None:
+    of = AFTER.but(kv_fetch="by_cost")
+    assert found(of) == [0, 0]
+    assert found(of.but(stragglers=((1, 3.0, 9.0, 100.0),))) == [0, 8]
+
+
 def test_equal_prompts_are_written_once_although_none_is_there_yet() -> None:
     rows = tuple(Row(0.0, None, 9, 1, 1) for _ in range(4))
     facts = case(*rows, hashes=TWO * 2, replicas=4, kv_store_tokens=100).simulation().kv_tiers.facts()
     assert (facts["tokens_to_store"], facts["tokens_from_store"]) == (8, 0)
+
+
+def test_a_write_that_overtakes_what_it_follows_is_found_behind_it() -> None:
+    """With four servers a replica's own card takes longest, so that one block is there before the two before it."""
+    rows = (Row(0.0, None, 9, 1, 1), Row(0.0, None, 13, 1, 1), Row(4.0, None, 13, 1, 1))
+    of = case(
+        *rows, hashes=((1, 4), (1, 4, 5), (1, 4, 5)), replicas=3, kv_store_tokens=100, kv_store_servers=4
+    )
+    assert found(of) == [0, 0, 12]
+    # The first one's host fails while it writes: nothing can begin with the block that came alone.
+    lost = of.but(failures=((0, 0.15, 1.0),), until_s=0.9).simulation()
+    assert lost.kv_tiers.shared is not None
+    assert (lost.kv_tiers.shared.prefixes.tokens, len(lost.kv_tiers.shared.coming)) == (0, 0)
+
+
+def test_kv_that_could_not_be_matched_is_not_fetched() -> None:
+    """Without invalid KV, a request whose adapter was missing at its arrival begins with none."""
+    rows = (Row(0.0, 0, 9, 2, 2), Row(4.0, 0, 9, 2, 2))
+    of = case(*rows, kv_store_tokens=100)
+    for matches, tokens in (True, 8), (False, 0):
+        brings_nothing = partial(BandedLru, every_s=1000.0, idle=0.0, idle_to=0.0, dependencies=matches)
+        brings_nothing = partial(brings_nothing, matches_invalid=matches)
+        simulation = of.simulation(eviction=brings_nothing)
+        assert simulation.recorder.requests().cached_tokens.tolist() == [0, tokens]
+        assert simulation.kv_tiers.facts()["tokens_from_store"] == tokens
 
 
 def test_no_more_is_fetched_than_the_host_has_room_for() -> None:
@@ -172,6 +212,17 @@ def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others
     assert table.replica.tolist() == [0, 1] * 4
     assert table.cached_tokens.tolist()[5::2] == [8, 8]
     assert table.kv_cold_start_s[7] == pytest.approx(copy_s(8)), "it was there when its turn came"
+
+
+def test_a_swapper_takes_what_was_fetched_at_the_same_boundary_however_many_steps_are_one_event() -> None:
+    rows = [(1, None, 8), (2, 0, 1), (58, 0, 11), (59, 0, 1), (103, 0, 1), (104, 0, 1)]
+    requests = tuple(Row(at * 0.00096398798828125, adapter, 9, out, out) for at, adapter, out in rows)
+    small = {"ranks": (1,), "capacity": 32, "eviction": "cost_model", "coefficients": IRREGULAR}
+    of = case(
+        *requests, hashes=TWO * 3, host_kv_tokens=20, kv_store_tokens=40, network_bytes_per_s=4096.0, **small
+    )
+    fast, plain = (of.run(fast_forward=fast_forward) for fast_forward in (True, False))
+    assert fast.requests().admitted_s.tolist() == pytest.approx(plain.requests().admitted_s.tolist())
 
 
 def test_a_copy_that_waits_for_the_store_does_not_keep_the_link_to_the_gpu() -> None:

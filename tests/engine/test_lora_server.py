@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.lora_server import LoraServer, RemoteRunner
 from simlora.engine.replica.model_runner import Pass
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import Link
@@ -96,6 +99,33 @@ def test_replicas_share_its_time() -> None:
     assert last_s[0] == pytest.approx(20 * 8 * 1.0, rel=0.1)
     assert last_s[1] == pytest.approx(last_s[0] / 2, rel=0.1)
     assert last_s[2] < last_s[1] / 3
+
+
+class EndsWindows(Part):
+    """Begins a new window at every step."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._table = replica.table
+
+    def steps(self, most: int) -> int:
+        return 1
+
+    def after_decode(self, now_s: float) -> None:
+        self._table.end_window()
+
+
+@pytest.mark.parametrize("replicas, gpus", [(1, 1), (3, 2)])
+def test_what_a_step_takes_does_not_depend_on_when_its_window_began(replicas: int, gpus: int) -> None:
+    """Contexts outgrow what the server takes in the middle of a window."""
+    c = COEFFICIENTS | {"kernels.mbgmv.decode.intercept_s": 2**-5}
+    rows = tuple(Row(0.0, i % 3, 10, 300, 300) for i in range(2 * replicas))
+    case = ALONE.but(rows=rows, replicas=replicas, lora_server_gpus=gpus, coefficients=c, capacity=10_000)
+    scenario = case.scenario()
+    whole, apart = Simulation(scenario), Simulation(replace(scenario, parts=(EndsWindows,)))
+    for simulation in (whole, apart):
+        simulation.run()
+    ends = [simulation.recorder.requests().finish_s for simulation in (whole, apart)]
+    np.testing.assert_allclose(*ends, rtol=1e-9)
 
 
 @given(served())

@@ -170,6 +170,13 @@ def test_an_adapter_is_loaded_by_the_first_request_that_a_plan_moves_and_waiting
     assert [move.recomputed_tokens for move in moved] == [0, 0, 0, 0]
 
 
+def test_chunks_that_are_thrown_away_count_as_recomputed() -> None:
+    rows = (LONG, Row(0.0, None, 60, 3, 3))
+    recorder = run(*rows, migration=second(2**-5), scheduler="chunked_prefill", max_num_seqs=1000)
+    (moved,) = recorder.journal.moved
+    assert 0 < moved.recomputed_tokens < 60
+
+
 def test_a_copy_is_there_for_requests_to_come() -> None:
     """Replica 1 has nothing to do but to load it; requests are counted as they arrive."""
     asked: list[list[int]] = []
@@ -184,3 +191,44 @@ def test_a_copy_is_there_for_requests_to_come() -> None:
     assert recorder.requests().cold_start_s.tolist() == [load_s(1), 0.0]
     assert recorder.adapter_loads == 2
     assert (asked[0], asked[-1]) == ([1, 0, 0], [1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    "scheduler, reserve", [("fcfs", "full"), ("fcfs", "peak"), ("chunked_prefill", "paged")]
+)
+def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(scheduler: str, reserve: str):
+    """The third is refused for its memory; the second, which came before it, is there before it could fit."""
+    rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
+    case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_num_seqs=1000)
+    tables = []
+    for fast_forward in (True, False):
+        back = Planned(lambda view: Plan(tuple(Move(r, 1, 0) for r in view.requests_of(1))), 0.2)
+        tables.append(case.table(fast_forward=fast_forward, migration=back, router=InTurn()))
+    fast, plain = tables
+    assert plain.migrations.tolist() == [0, 1, 0]
+    assert fast.finish_s.tolist() == pytest.approx(plain.finish_s.tolist(), abs=1e-9)
+    if reserve == "full":
+        assert fast.finish_s[1] < fast.finish_s[0] < fast.finish_s[2]
+
+
+class Swing(Migration):
+    """Sends request 1 to the other replica at every look, wherever it is, a while after it has looked."""
+
+    period_s, delay_s = 2**-4, 2**-5
+
+    def __init__(self) -> None:
+        self.back = False
+
+    def plan(self, view: ClusterView) -> Plan:
+        if self.back:
+            return Plan()
+        self.back = any(request.id == 1 for request in view.requests_of(1))
+        moves = (Move(q, r, 1 - r) for r in (0, 1) for q in view.requests_of(r) if q.id == 1)
+        return Plan(tuple(moves), "why not")
+
+
+def test_a_sending_that_is_out_of_date_moves_no_request() -> None:
+    """It leaves and comes back while one long iteration is under way where it had been sent from."""
+    for prompt in range(290, 330):
+        rows = (*(Row(0.0, None, 4, 400, 400),) * 2, Row(0.05, None, prompt, 2, 2), Row(0.1, None, 400, 2, 2))
+        assert (run(*rows, migration=Swing()).requests().status == "finished").all()

@@ -68,6 +68,12 @@ def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preem
     assert table.first_token_s[2] == TOGETHER_S
 
 
+def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_may_be_in_the_batch() -> None:
+    table = CASE.but(max_loras=1).table()
+    assert table.preemptions.tolist() == [0, 0, 1]
+    assert (table.status == "finished").all()
+
+
 def moved(case: Case, period_s: float):
     """Run a case in which the third request moves to replica 1; return the recorder and its context then."""
     contexts: list[int] = []
@@ -96,6 +102,16 @@ def test_a_paused_request_can_move_and_loses_nothing() -> None:
     assert move[2:] == (2, "adapter-0", 0, 1, 6, True, "it is the third")
     between_s = (table.finish_s - table.first_token_s).sum()
     assert recorder.token_gaps.mean() * (table.output_tokens - 1).sum() == pytest.approx(between_s)
+
+
+def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
+    """It made way, its KV went to the host, and then it moved: there it is prefilled anew."""
+    recorder, _ = moved(TIGHT.but(preemption="swap"), FIRST_S + 2**-4)
+    row = recorder.requests().loc[2]
+    assert (row.preemptions, row.migrations) == (1, 1)
+    (move,) = recorder.journal.moved
+    assert move.recomputed_tokens == 6
+    assert row.finish_s == pytest.approx(move.time_s + merge_s(1) + prefill_s(6) + steps_s(2, 7))
 
 
 @pytest.mark.parametrize("scheduler, latency_s", [("unmerged_only", 0.300), ("merged_only", 0.250)])

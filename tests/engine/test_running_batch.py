@@ -1,4 +1,4 @@
-"""RunningBatch: the running aggregates equal the sums over its members; what a prefill processes; steps in closed form."""
+"""RunningBatch: aggregates equal the sums over its members; what a prefill processes; steps in closed form."""
 
 import numpy as np
 import pytest

@@ -80,6 +80,18 @@ def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_aga
     assert (recorder.reloads, recorder.adapter_loads) == loads
 
 
+def test_an_adapter_that_left_before_the_last_step_is_the_least_recent_of_all() -> None:
+    recorder = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.2)), eviction="lru_in_turn").run()
+    finish_s = recorder.requests().finish_s
+    assert finish_s[1] < 0.2 < finish_s[0], "it comes to a slot that has been idle for some steps"
+    assert recorder.reloads == 0
+
+
+def test_weights_that_are_always_there_are_not_loaded_again() -> None:
+    recorder = TAKEN.but(eviction="lru_in_turn", loader="cached").run()
+    assert (recorder.reloads, recorder.adapter_loads) == (0, 0)
+
+
 def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped() -> None:
     """A prefill and four steps go by until the second is done; the third is looked at in each of them."""
     look_s = 2**-7

@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.core.trace import BASE_MODEL
+from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.replica.part import Part
+from simlora.engine.replica.replica import Replica
 from simlora.engine.speculation import Speculation, mixed
 from simlora.latency.calibration import Calibration
 from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import IterationModel
 from simlora.memory.reservation import Lookahead, Paged, Peak, Reservation
+from simlora.policies.scheduling.base import SchedulerOutput
 from tests.engine.cases import COEFFICIENTS, TINY, Case, Row
 
 ONE = Case(rows=(Row(0.0, None, 10, 41, 41),), speculative_tokens=3, acceptance=1.0)
@@ -126,6 +132,34 @@ def test_mixed_bits_are_32(value: int) -> None:
     assert 0 <= mixed(value) < 2**32
 
 
+def test_prompts_leave_room_in_a_pass_for_what_is_proposed() -> None:
+    """Of 16 tokens a pass, two running requests take two each, or one each where nothing is proposed."""
+    rows = (Row(0.0, None, 4, 30, 30), Row(0.0, None, 4, 30, 30), Row(2**-4, None, 60, 2, 2))
+    case = Case(rows=rows, scheduler="chunked_prefill", speculative_tokens=1, acceptance=0.0)
+    assert [chunks_of(case.but(most_running=most)) for most in (None, 1)] == [
+        [12, 12, 12, 12, 12],
+        [14, 14, 14, 14, 4],
+    ]
+
+
+def chunks_of(case: Case) -> list[int]:
+    """The chunks of the third prompt."""
+    found: list[int] = []
+
+    class Watches(Part):
+        def __init__(self, replica: Replica) -> None:
+            pass
+
+        def prepare(self, output: SchedulerOutput, now_s: float) -> float:
+            pairs = zip(output.prefill, output.chunks, strict=True) if output.chunks else ()
+            found.extend(tokens for request, tokens in pairs if request.id == 2)
+            return 0.0
+
+    simulation = Simulation(replace(case.scenario(), parts=(Watches,)))
+    simulation.run()
+    return found
+
+
 def test_steps_beyond_a_number_of_requests_propose_nothing() -> None:
     """Two requests run together until the first has ended: 5 steps without, then 20 tokens in 5 steps."""
     rows = (Row(0.0, None, 4, 6, 6), Row(0.0, None, 4, 26, 26))
@@ -208,3 +242,20 @@ def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts() -> None:
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Speculation(**wrong)
+
+
+def test_every_token_is_told_once_in_order() -> None:
+    told: dict[int, list[tuple[int, float]]] = {}
+
+    def on_token(request: Request, token: int, now_s: float) -> None:
+        told.setdefault(request.id, []).append((token, now_s))
+
+    case = Case(rows=(Row(0.0, 0, 9, 9, 9),), speculative_tokens=3, adapter_acceptance=(0.4, 0.8))
+    live = DrivenSimulation(case.scenario(), on_token)
+    for row in range(8):
+        live.submit(Submitted(9, 20 + row, row % 3 if row else BASE_MODEL), row * 2**-5)
+    live.close()
+    for id, tokens in told.items():
+        assert [token for token, _ in tokens] == list(range(1, 21 + id))
+        assert [time_s for _, time_s in tokens] == sorted(time_s for _, time_s in tokens)
+    assert any(len({time_s for _, time_s in tokens}) < len(tokens) for tokens in told.values())

@@ -291,6 +291,44 @@ def test_an_adapter_whose_kv_is_in_hbm_does_not_leave_but_without_dependencies(
     assert ran.tree.tokens == 8, "what was prefilled again is one copy with the old one"
 
 
+def test_an_adapter_was_used_last_when_a_request_started_with_it() -> None:
+    """The first one's request runs until after the second one's has come and gone. One has to be evicted."""
+    rows = (Row(0.0, 0, 1, 40, 40), Row(0.01, 1, 1, 2, 2), Row(4.0, None, 13, 2, 2))
+    swapper = lambda: BandedLru(every_s=3.0, idle=0.0, idle_to=0.0, busy=0.06, busy_to=0.06)  # noqa: E731
+    ran = Ran(case(*rows, hashes=((), (), ()), capacity=100, ranks=(1, 1)), swapper)
+    assert ran.table.finish_s[1] < ran.table.finish_s[0]
+    assert ran.resident == [1]
+
+
+def test_an_adapter_that_was_kept_once_can_leave_the_next_time() -> None:
+    """Which is for what others wait for that is loaded ahead."""
+    rows = (Row(0.0, 0, 1, 1, 1), Row(1.0, 1, 1, 1, 1))
+    ran = Ran(case(*rows, ranks=(1, 1)), lambda: BandedLru(**NEVER))
+    ran.swapper.make_room(4, 9.0, keep={0})
+    assert ran.resident == [0]
+    ran.swapper.make_room(4, 9.0)
+    assert ran.resident == []
+
+
+EQUALS = (Row(0.0, None, 9, 1, 1), Row(prefill_s(9), 0, 1, 1, 1))
+"""Eight tokens of KV, used until their request ends, and an adapter of four slots that another starts with then."""
+
+
+@pytest.mark.parametrize(
+    "prompt, swapper, loads",
+    [(88, NEVER, 1), (97, {"every_s": 12.0, "idle": 0.01, "idle_to": 0.04}, 2)],
+    ids=["leaves before", "comes behind"],
+)
+def test_of_equals_kv_leaves_before_an_adapter_and_comes_behind_it(
+    prompt: int, swapper: dict[str, float], loads: int
+) -> None:
+    rows = (*EQUALS, Row(4.0, None, prompt, 2, 2))
+    ran = Ran(case(*rows, hashes=((1, 4), (), ()), capacity=100, ranks=(1,)), lambda: BandedLru(**swapper))
+    assert ran.table.finish_s[0] == EQUALS[1].arrival_s
+    assert ran.recorder.adapter_loads == loads
+    assert (ran.resident, ran.kv) == ([0], (0, 8))
+
+
 BROUGHT_AHEAD_S, RIGHT_BEHIND_S = 13.0, 12.0 + 2**-10
 
 
@@ -394,3 +432,23 @@ def test_before_five_seconds_have_gone_by_it_is_the_mean_until_then() -> None:
     assert ran.table.finish_s.max() < 2.0
     batch = (ran.table.finish_s - ran.table.first_token_s).sum() / 2.0
     assert policy.asked[-2] == (low(batch, 2 / 5, 1 / 5), 0)
+
+
+def test_low_is_asked_as_soon_as_fewer_adapters_are_left_than_requests_run() -> None:
+    """Three requests ran, and three adapters lie in HBM beside KV; two have to go for one that needs nearly all."""
+    rows = [*(Row(0.0, i, 1, 90, 90) for i in range(3)), Row(1.0, None, 9, 1, 1), Row(2.0, None, 286, 3, 3)]
+    policy = Asked(**NEVER)
+    of = case(*rows, hashes=((), (), (), (1, 4), ()), capacity=304, ranks=(1, 1, 1))
+    ran = Ran(of, lambda: policy)
+    assert (ran.resident, ran.tree.tokens) == ([2], 8)
+    assert [resident for _, resident in policy.asked] == [3, 2]
+    assert policy.asked[0][0] == 0.0, "as many adapters as requests need not be summed up"
+    assert policy.asked[1][0] > 0.0
+
+
+def test_what_stays_away_for_its_size_does_not_count_as_being_there() -> None:
+    """The one that was used is too large for what is left of HBM."""
+    rows = (Row(0.0, 0, 1, 5, 5), Row(4.0, None, 9, 2, 2), Row(6.0, None, 96, 3, 3))
+    policy = Asked(every_s=10.0, idle=0.3, idle_to=0.3, busy=0.6, busy_to=0.6)
+    Ran(case(*rows, hashes=((), (1, 4), ()), capacity=100, ranks=(16, 1)), lambda: policy)
+    assert [resident for _, resident in policy.asked[-2:]] == [0, 0]
