@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from importlib import import_module
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -31,103 +33,64 @@ from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Bgmv, Mbgmv, Merged, PaddedBmm, Vllm
 from simlora.metrics.recorder import Recorder
-from simlora.policies.eviction.banded_lru import BandedLru
-from simlora.policies.eviction.compound import Compound
 from simlora.policies.eviction.cost_model import CostModel
-from simlora.policies.eviction.gdsf import Gdsf
-from simlora.policies.eviction.latest import Latest
-from simlora.policies.eviction.lru import Lru
-from simlora.policies.eviction.lru_in_turn import LruInTurn
-from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.eviction.swapper import Swapper
-from simlora.policies.loading.asynchronous import Asynchronous
-from simlora.policies.loading.blocking import Blocking
-from simlora.policies.loading.cached import Cached
-from simlora.policies.loading.cpu_assisted import CpuAssisted
-from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.migration.base import Migration
-from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.selective_ilp import SelectiveIlp
 from simlora.policies.migration.stay import Stay
-from simlora.policies.placement.burst_tolerance import BurstTolerance
-from simlora.policies.placement.by_max_rank import ByMaxRank
-from simlora.policies.placement.by_speed import BySpeed
-from simlora.policies.placement.contiguous import Contiguous
-from simlora.policies.placement.random import Random as RandomPlacement
 from simlora.policies.placement.rank_demand import RankDemand
-from simlora.policies.placement.replicate_all import ReplicateAll
-from simlora.policies.routing.adapter_affinity import AdapterAffinity
-from simlora.policies.routing.first_fit import FirstFit
-from simlora.policies.routing.most_idle import MostIdle
-from simlora.policies.routing.pending_time import PendingTime
-from simlora.policies.routing.rank_aware import RankAware
-from simlora.policies.routing.rank_bands import RankBands
-from simlora.policies.routing.round_robin import RoundRobin
-from simlora.policies.routing.routing_table import RoutingTable
 from simlora.policies.routing.scored import Scored
 from simlora.policies.routing.scorers import SCORERS
-from simlora.policies.routing.session_bands import SessionBands
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
-from simlora.policies.scaling.by_slo import BySlo
-from simlora.policies.scaling.fixed import Fixed
-from simlora.policies.scheduling.adapter_clustering import AdapterClustering
-from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
-from simlora.policies.scheduling.chunked_slo import ChunkedSlo
-from simlora.policies.scheduling.credit import Credit
-from simlora.policies.scheduling.earliest_deadline import EarliestDeadline
-from simlora.policies.scheduling.early_abort import EarlyAbort
-from simlora.policies.scheduling.fcfs import Fcfs
-from simlora.policies.scheduling.lcfs import Lcfs
-from simlora.policies.scheduling.merged_only import MergedOnly
-from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
-from simlora.policies.scheduling.peft_continuous import PeftContinuous
-from simlora.policies.scheduling.prefill_first import PrefillFirst
-from simlora.policies.scheduling.static_batch import StaticBatch
-from simlora.policies.scheduling.unmerged_only import UnmergedOnly
 
 TINY = ModelShape("tiny", layers=1, hidden=4, heads=1, kv_heads=1, head_dim=4, intermediate=8, vocab=16)
 """16 bytes of KV a token, 64 bytes of adapter a rank: 4 token slots a rank, as in S-LoRA."""
 
-SCHEDULERS = {
-    "fcfs": Fcfs,
-    "lcfs": Lcfs,
-    "earliest_deadline": EarliestDeadline,
-    "early_abort": lambda: EarlyAbort(slo_s=0.75, margin_s=0.125),
-    "adapter_clustering": lambda: AdapterClustering(clusters=2),
-    "merged_per_batch": lambda: MergedPerBatch(most_others=3),
-    "static_batch": StaticBatch,
-    "chunked_prefill": lambda: ChunkedPrefill(max_batched_tokens=16),
-    "chunked_slo": lambda: ChunkedSlo(max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4),
-    "prefill_first": lambda: PrefillFirst(max_batched_tokens=32),
-    "merged_only": MergedOnly,
-    "unmerged_only": UnmergedOnly,
-    "peft_continuous": PeftContinuous,
-    "credit": lambda: Credit(starving=2.0, normal=1.0, tune_every=5, alpha=0.7),
-}
+
+def policy(slot: str, name: str, **arguments: Any) -> Callable[..., Any]:
+    """The policy in the module of that name, which makes one with these arguments."""
+    module = import_module(f"simlora.policies.{slot}.{name}")
+    kind: Callable[..., Any] = getattr(module, name.title().replace("_", ""))
+    return partial(kind, **arguments) if arguments else kind
+
+
+def policies(slot: str, *names: str) -> dict[str, Callable[..., Any]]:
+    """Policies that need no arguments, by their names."""
+    return {name: policy(slot, name) for name in names}
+
+
 PICKING = ("merged_only", "unmerged_only", "credit")
 """Those that pause requests that they do not pick."""
 PLAIN = ("fcfs", "lcfs")
 """What the reference loop of tests/engine/reference.py knows."""
+SCHEDULERS = {
+    **policies("scheduling", "fcfs", "lcfs", "earliest_deadline"),
+    "early_abort": policy("scheduling", "early_abort", slo_s=0.75, margin_s=0.125),
+    "adapter_clustering": policy("scheduling", "adapter_clustering", clusters=2),
+    "merged_per_batch": policy("scheduling", "merged_per_batch", most_others=3),
+    "static_batch": policy("scheduling", "static_batch"),
+    "chunked_prefill": policy("scheduling", "chunked_prefill", max_batched_tokens=16),
+    "chunked_slo": policy(
+        "scheduling", "chunked_slo", max_batched_tokens=32, slo_s=0.75, margin_s=0.125, pass_s=2**-4
+    ),
+    "prefill_first": policy("scheduling", "prefill_first", max_batched_tokens=32),
+    **policies("scheduling", "merged_only", "unmerged_only", "peft_continuous"),
+    "credit": policy("scheduling", "credit", starving=2.0, normal=1.0, tune_every=5, alpha=0.7),
+}
 LOADERS = {
-    "blocking": Blocking,
-    "cached": Cached,
-    "prefetching": Prefetching,
-    "asynchronous": Asynchronous,
-    "on_arrival": lambda: Asynchronous(on_arrival=True),
-    "cpu_assisted": CpuAssisted,
+    **policies("loading", "blocking", "cached", "prefetching", "asynchronous"),
+    "on_arrival": policy("loading", "asynchronous", on_arrival=True),
+    "cpu_assisted": policy("loading", "cpu_assisted"),
 }
 ROUTERS = {
-    "round_robin": RoundRobin,
-    "most_idle": MostIdle,
-    "first_fit": FirstFit,
-    "rank_aware": lambda: RankAware(slo_s=2**-5),
-    "pending_time": lambda: PendingTime(unknown_execution_s=0.25),
-    "routing_table": RoutingTable,
-    "adapter_affinity": AdapterAffinity,
-    "rank_bands": lambda: RankBands(slack=2.0),
-    "session_bands": lambda: SessionBands(slack=2.0, session_slack=1.0),
+    **policies("routing", "round_robin", "most_idle", "first_fit"),
+    "rank_aware": policy("routing", "rank_aware", slo_s=2**-5),
+    "pending_time": policy("routing", "pending_time", unknown_execution_s=0.25),
+    **policies("routing", "routing_table", "adapter_affinity"),
+    "rank_bands": policy("routing", "rank_bands", slack=2.0),
+    "session_bands": policy("routing", "session_bands", slack=2.0, session_slack=1.0),
     "scored": lambda: Scored(
         {name: 1 + i / 8 for i, name in enumerate(SCORERS) if name != "kv_cost"},
         {"lora_residency": {"queue": 1}, "balanced": {"gap": 2}},
@@ -135,27 +98,25 @@ ROUTERS = {
     "kv_cost": lambda: Scored({"kv_cost": 1}),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
-    "consolidate": Consolidate,
+    "consolidate": policy("migration", "consolidate"),
     "selective_ilp": lambda every_s: SelectiveIlp(
         period_s=every_s, delay_s=2**-7, more_requests=2, unknown_execution_s=0.25, most_nodes=5
     ),
 }
-PLACEMENTS = {"replicate_all": ReplicateAll, "burst_tolerance": lambda: BurstTolerance(request_tokens=16)}
-BINDING = {
-    "by_speed": BySpeed,
-    "by_max_rank": ByMaxRank,
-    "random": RandomPlacement,
-    "contiguous": Contiguous,
+PLACEMENTS = policies("placement", "replicate_all") | {
+    "burst_tolerance": policy("placement", "burst_tolerance", request_tokens=16)
+}
+BINDING = policies("placement", "by_speed", "by_max_rank", "random", "contiguous") | {
     "rank_demand": lambda: RankDemand({1: 400.0, 8: 300.0}, period_s=2**-2, trend_periods=3),
 }
 """Those that say which replicas may serve what."""
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
-    "fixed": Fixed,
-    "by_queue": lambda: ByQueue(target_requests=2, period_s=2**-3, down_after_s=2**-1),
+    "fixed": policy("scaling", "fixed"),
+    "by_queue": policy("scaling", "by_queue", target_requests=2, period_s=2**-3, down_after_s=2**-1),
     "by_adapters": lambda: ByQueue(
         target_adapters=1, target_requests=3, period_s=2**-3, down_after_s=2**-2, up_replicas=1, lag_s=2**-3
     ),
-    "by_slo": lambda: BySlo(ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
+    "by_slo": policy("scaling", "by_slo", ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
     "by_schedule": lambda: BySchedule(
         [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}, {"at_s": 1.25, "replicas": 1}],
         every_s=2.0,
@@ -163,7 +124,7 @@ AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     ),
 }
 SWAPPERS: dict[str, Callable[[], Swapper]] = {
-    "cost_model": lambda: CostModel(every_s=2**-5, recency_s=0.25),
+    "cost_model": policy("eviction", "cost_model", every_s=2**-5, recency_s=0.25),
     "cost_model_released": lambda: CostModel("released", backlog_s=2**-6),
     "cost_model_without_tree": lambda: CostModel(
         every_s=2**-6, recency_s=2.0, dependencies=False, matches_invalid=False, idle_to=0.8
@@ -171,17 +132,10 @@ SWAPPERS: dict[str, Callable[[], Swapper]] = {
     "cost_model_without_reward": lambda: CostModel(
         every_s=0.05, busy=0.8, busy_to=0.75, adapter_reward=False
     ),
-    "banded_lru": lambda: BandedLru(every_s=2**-4),
-    "banded_lru_without_tree": lambda: BandedLru(every_s=2**-4, dependencies=False),
+    "banded_lru": policy("eviction", "banded_lru", every_s=2**-4),
+    "banded_lru_without_tree": policy("eviction", "banded_lru", every_s=2**-4, dependencies=False),
 }
-EVICTIONS = {
-    "on_demand": OnDemand,
-    "lru": Lru,
-    "gdsf": Gdsf,
-    "compound": Compound,
-    "lru_in_turn": LruInTurn,
-    "latest": Latest,
-} | SWAPPERS
+EVICTIONS = policies("eviction", "on_demand", "lru", "gdsf", "compound", "lru_in_turn", "latest") | SWAPPERS
 KERNELS = {
     "mbgmv": Mbgmv,
     "bgmv": Bgmv,
@@ -345,7 +299,11 @@ class Case:
 
     def limits(self) -> ReplicaConfig:
         """The limits of a replica as the engine takes them."""
-        return ReplicaConfig(kv_token_budget=self.capacity, **{name: getattr(self, name) for name in LIMITS})
+        return ReplicaConfig(kv_token_budget=self.capacity, **self.named(OF_REPLICA))
+
+    def named(self, names: set[str]) -> dict[str, Any]:
+        """What a case says under these names, which are the engine's own."""
+        return {name: getattr(self, name) for name in names}
 
     def larger(self, limits: ReplicaConfig) -> ReplicaConfig:
         """The limits of the others: half as much memory again, and what is their own."""
@@ -374,15 +332,7 @@ class Case:
         return Scenario(
             trace=self.trace(),
             cluster=ClusterConfig(
-                replicas=self.replicas,
-                prefill_replicas=self.prefill_replicas,
-                kv_handover=self.kv_handover,
-                lora_server_gpus=self.lora_server_gpus,
-                engines_per_gpu=self.engines_per_gpu,
-                max_outstanding=self.max_outstanding,
-                replicas_per_host=self.replicas_per_host,
-                host_cores=self.host_cores,
-                adapter_pool=self.adapter_pool,
+                **self.named(OF_CLUSTER),
                 network=Link("network", 2**-9, self.network_bytes_per_s),
                 storage=Link("storage", 2**-6, 128.0),
                 failures=tuple(
@@ -404,17 +354,9 @@ class Case:
             replica=limits,
             scaling=ScalingConfig(
                 autoscaler=AUTOSCALERS[scaler]() if isinstance(scaler, str) else scaler,
-                least_replicas=self.least_replicas,
-                boot_s=self.boot_s,
-                warm_up_adapters=self.warm_up_adapters,
+                **self.named(OF_SCALING),
             ),
-            speculation=Speculation(
-                tokens=self.speculative_tokens,
-                draft=self.draft,
-                acceptance=self.acceptance,
-                adapter_acceptance=self.adapter_acceptance,
-                most_running=self.most_running,
-            ),
+            speculation=Speculation(tokens=self.speculative_tokens, **self.named(OF_SPECULATION)),
             ttft_targets_s=None if self.ttft_targets_s is None else np.array(self.ttft_targets_s),
             policies=replace(own, **policies),
             fast_forward=fast_forward,
@@ -441,8 +383,12 @@ class Case:
         return self.but(rows=rows, **changes).table()
 
 
-LIMITS = {each.name for each in fields(Case)} & {each.name for each in fields(ReplicaConfig)}
-"""What a case says of a replica under the engine's own name."""
+SAID_OTHERWISE = {"autoscaler", "failures", "stragglers", "slow_links"}
+OF_REPLICA, OF_CLUSTER, OF_SCALING, OF_SPECULATION = (
+    {each.name for each in fields(kind)} & {each.name for each in fields(Case)} - SAID_OTHERWISE
+    for kind in (ReplicaConfig, ClusterConfig, ScalingConfig, Speculation)
+)
+"""What a case says of each under the engine's own name."""
 
 
 # Drawing cases ------------------------------------------------------------------------------

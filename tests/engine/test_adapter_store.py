@@ -6,10 +6,13 @@ storage for ten.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import inf, nextafter
 from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
@@ -18,7 +21,6 @@ from simlora.engine.cluster.adapter_store import AdapterStore
 from simlora.engine.replica.link import Link, together
 from simlora.hardware.link import Link as LinkRate
 from simlora.metrics.recorder import Recorder
-from tests.engine.by_hand import BOTH, load_s, prefill_s
 from tests.engine.cases import Case, Row
 
 A, B, C = (Adapter(id, name, 8, 1000, 32) for id, name in enumerate("abc"))
@@ -108,11 +110,6 @@ def test_a_host_that_serves_it_now_has_it_as_soon_as_it_has_asked_and_the_one_th
     assert hosts.stores.most_held == [1, 2, 2]
 
 
-def test_what_another_host_that_serves_it_holds_is_dropped_at_once(hosts: Hosts) -> None:
-    hosts.serve(*ONE_EACH)
-    assert hosts.held()[C.id] == [2]
-
-
 @pytest.mark.parametrize(
     "fetches, there_s",
     [(((1, A), (2, A)), [15.0, 25.0]), (((2, A), (2, B)), [15.0, 20.0])],
@@ -192,16 +189,6 @@ def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held() -> 
 # Links --------------------------------------------------------------------------------------
 
 
-def test_how_busy_a_link_was_until_it_broke_off() -> None:
-    """Five seconds from 0, and four from 10 on."""
-    link = Link()
-    link.transfer(0.0, 2.0)
-    link.transfer(1.0, 3.0)
-    assert [link.busy_until(time_s) for time_s in (0.0, 3.0, 5.0, 8.0)] == [0.0, 3.0, 5.0, 5.0]
-    link.transfer(10.0, 4.0)
-    assert [link.busy_until(time_s) for time_s in (8.0, 11.0, 20.0)] == [5.0, 6.0, 9.0]
-
-
 def test_a_transfer_over_several_links_begins_when_all_are_free_and_takes_as_long_as_on_the_slowest() -> None:
     links = [Link(), Link()]
     links[1].transfer(0.0, 7.0)
@@ -212,24 +199,38 @@ def test_a_transfer_over_several_links_begins_when_all_are_free_and_takes_as_lon
     assert [link.busy_s for link in links] == [6.0, 13.0], "both are taken all the while"
 
 
-@BOTH
-def test_an_adapter_that_was_read_while_an_iteration_ran_is_there(fast_forward: bool) -> None:
-    """Its request arrives in a long prefill. When that ends, the copy, begun at the arrival, is on the host already."""
-    case = Case(
-        rows=(Row(2.0, None, 900, 2, 2), Row(2.01, 1, 4, 2, 2)),
-        ranks=(1, 1),
-        max_wait_tokens=0,
-        replicas=2,
-        adapter_pool="distributed",
-        placement="contiguous",
-        failures=((1, 1.0, None),),
-        loader="on_arrival",
-        eviction="lru",
-    )
-    assert prefill_s(900) > 2**-6 + 64 / 128 + load_s(1)
-    simulation = case.simulation(fast_forward=fast_forward)
-    request = simulation.recorder.requests().loc[1]
-    assert (request["replica"], request["cold_start_s"]) == (0, 0.0)
-    assert simulation.recorder.storage_loads == 1
-    assert simulation.store is not None
-    assert simulation.store.holders[1].keys() == {0}
+def test_what_is_not_there_yet_leaves_the_link_to_others_as_far_as_they_fit() -> None:
+    link = Link()
+    assert link.transfer_later(10.0, 2.0, 0.5) == 12.5
+    assert link.transfer(0.0, 4.0) == 4.0, "it fits before"
+    assert link.transfer(1.0, 7.0) == 19.5, "it does not"
+    assert link.transfer(1.0, 1.0) == 20.5, "nor does what comes after it, first come, first served"
+
+
+def test_two_that_are_there_at_once_follow_each_other() -> None:
+    link = Link()
+    assert link.transfer_later(10.0, 2.0, 0.0) == 12.0
+    assert link.transfer_later(10.0, 2.0, 0.0) == 14.0
+    assert link.transfer_later(3.0, 2.0, 0.0) == 5.0, "booked last, and there first"
+    assert [link.busy_until(at_s) for at_s in (0.0, 4.0, 11.0, 20.0)] == [0.0, 1.0, 3.0, 6.0]
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 6)), max_size=25), st.integers(1, 3)
+)
+def test_copies_never_overlap_and_none_begins_before_it_is_there(
+    copies: list[tuple[bool, int, int]], slow: int
+) -> None:
+    link, taken = Link(), list[tuple[float, float]]()
+    link.on_transfer = (lambda begin_s, end_s, what: taken.append((begin_s, end_s)),)
+    link.slowdown = float(slow)
+    now_s = 0.0
+    for later, wait, duration in copies:
+        now_s += wait % 3
+        there_s = now_s + wait
+        end_s = link.transfer_later(there_s, duration, 0.0) if later else link.transfer(now_s, duration)
+        assert taken[-1] == (end_s - duration * slow, end_s)
+        assert taken[-1][0] >= (there_s if later else now_s)
+    ordered = sorted(taken)
+    assert all(one[1] <= other[0] for one, other in pairwise(ordered))
+    assert link.busy_until(1e9) == sum(end_s - begin_s for begin_s, end_s in taken)

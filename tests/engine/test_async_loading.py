@@ -5,16 +5,9 @@ Times are sums by hand, from the coefficients of the cases: a load of rank r tak
 
 from __future__ import annotations
 
-from math import inf
-
 import pytest
 
-from experiments.torture.watch import watched
-from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.async_loading import AsyncLoading
-from simlora.engine.replica.replica import Replica
-from simlora.engine.replica.request_table import RequestStatus
+from simlora.metrics.recorder import Recorder
 from tests.engine.by_hand import load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
@@ -100,61 +93,21 @@ def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted
         assert found.admitted_s == prefill_s(40)
 
 
-def test_an_adapter_that_does_not_fit_beside_all_others_is_left_to_the_admission() -> None:
-    """Ranks 1, 1 and 1 take four slots each of a dozen, and the first one's KV six."""
-    rows = Row(0.0, 0, 4, 2, 2), Row(2**-10, 1, 4, 2, 2), Row(2**-9, 2, 4, 2, 2)
-    recorder = CASE.but(rows=rows, ranks=(1,) * 3, capacity=18, loader="on_arrival", eviction="lru").run()
-    assert (recorder.requests().status == "finished").all()
-    assert recorder.adapter_misses == 3
+# Ahead of requests ----------------------------------------------------------------------------
 
 
-def test_nor_does_it_take_more_than_the_part_of_memory_that_adapters_have() -> None:
-    """There is room for one adapter. That of the first request is idle when the third waits for the other."""
-    rows = Row(0.0, 0, 1, 1, 1), Row(2**-7, None, 2, 4, 4), Row(2**-7 + 2**-12, 1, 1, 1, 1)
-    case = Case(rows=rows, ranks=(1, 1), capacity=16, loader="on_arrival", eviction="lru", max_wait_tokens=0)
-    watched(case.but(adapter_memory="partition", adapter_region_tokens=4).scenario())
+def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
+    """Sixty requests of twenty adapters in a pool that holds a few of them."""
+    rows = tuple(Row(0.01 * i, i % 20, 6, 12, 12) for i in range(60))
+    return Case(
+        rows=rows, ranks=(1,) * 20, capacity=100, max_wait_tokens=2, loader=loader, scheduler=scheduler
+    ).run()
 
 
-# The part -----------------------------------------------------------------------------------
-
-
-def loading() -> tuple[Replica, AsyncLoading, list[Request]]:
-    """A replica that loads asynchronously, the part with which it does, and three requests."""
-    replica = Simulation(CASE.but(rows=(Row(0.0, None, 1, 1, 1),) * 3).scenario()).fleet.replicas[0]
-    part = replica.part(AsyncLoading)
-    assert part is not None
-    return replica, part, [Request(id, None, 0.0, 1, 1) for id in range(3)]
-
-
-def test_deferred_requests_are_ready_in_order_of_admission_and_are_held_until_they_are_taken() -> None:
-    replica, part, requests = loading()
-    held = replica.table.held[RequestStatus.LOADING_ADAPTER]
-    for request, ready_s in zip(requests, (3.0, 2.0, 1.0), strict=True):
-        part.add(request, 0.5, ready_s)
-    assert (part.next_s(), part.next_ready(0.9)) == (1.0, None)
-    for request, waited_s in ((requests[1], 1.5), (requests[2], 0.5)):
-        assert part.next_ready(2.0) is request
-        assert part.take(request, now_s=2.0) == waited_s
-    assert (part.next_s(), part.next_ready(2.0)) == (3.0, None)
-    assert (list(held), replica.table.held_count) == ([0], 1)
-
-
-def test_a_deferred_request_that_is_taken_early_is_never_ready() -> None:
-    """Before its copy has ended, and once it has."""
-    _, part, requests = loading()
-    for request, ready_s in zip(requests, (1.0, 2.0, 3.0), strict=True):
-        part.add(request, 0.5, ready_s)
-    part.take(requests[1], now_s=0.75)
-    assert part.next_ready(3.0) is requests[0]
-    part.take(requests[2], now_s=3.0)
-    part.take(requests[0], now_s=3.0)
-    assert (part.next_s(), part.next_ready(4.0)) == (inf, None)
-
-
-def test_a_deferred_request_bounds_the_decode_window_to_a_step_only_while_others_wait() -> None:
-    replica, part, (deferred, waits, _) = loading()
-    steps = [part.steps(7)]
-    part.add(deferred, 0.5, 3.0)
-    steps.append(part.steps(7))
-    replica.table.enqueue(waits)
-    assert [*steps, part.steps(7)] == [7, 7, 1]
+@pytest.mark.parametrize("scheduler", ["fcfs", "lcfs"])
+def test_prefetching_fetches_nothing_that_growing_kv_pushes_out_again(scheduler: str) -> None:
+    blocking, prefetching = crowd("blocking", scheduler), crowd("prefetching", scheduler)
+    assert prefetching.adapter_hits > blocking.adapter_hits
+    # A request that starts may still take the room of one that was fetched for another.
+    assert prefetching.adapter_loads <= 1.2 * blocking.adapter_loads
+    assert prefetching.requests().cold_start_s.mean() < blocking.requests().cold_start_s.mean()

@@ -7,9 +7,6 @@ from math import inf
 import numpy as np
 import pytest
 
-from simlora.core.request import Request
-from simlora.engine.clock import ARRIVAL, Clock
-from simlora.engine.cluster.cluster_view import LatencyHistory
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.views import FleetView
@@ -81,7 +78,6 @@ def test_a_replica_that_is_on_at_first_need_not_boot() -> None:
         ((1, 2), 60, {"until_s": 0.5}, [0.5, 0.25, 0.0]),
         ((2,), 40, {"until_s": 9.0}, [lasts_s(), lasts_s(), 0.0]),
         ((1, 2, 1), 60, {"boot_s": 1.0}, [lasts_s(60), 0.25, 0.0]),
-        ((1, 3, 2), 60, {"boot_s": 0.5}, [lasts_s(60), lasts_s(60) - 0.25, 0.25]),
         ((1, 2), 40, {"boot_s": 9.0, "failures": ((1, 5.0, None),)}, [lasts_s(), lasts_s() - 0.25, 0.0]),
         ((1, 2), 40, {"boot_s": 9.0, "failures": ((1, 0.3, 9.0),)}, [lasts_s(), 0.3 - 0.25, None]),
     ],
@@ -90,7 +86,6 @@ def test_a_replica_that_is_on_at_first_need_not_boot() -> None:
         "until the run is stopped",
         "or ends",
         "until its boot is called off",
-        "the later replica's first",
         "whatever comes after the end",
         "until its host fails",
     ],
@@ -104,12 +99,6 @@ def test_a_replica_costs_from_the_start_of_its_boot_until_it_is_off(
     assert on_s[2] in (None, pytest.approx(found[2]))
 
 
-def test_without_an_autoscaler_all_are_on_all_the_time() -> None:
-    simulation = case((row(0.0),), "fixed", replicas=2).simulation()
-    assert simulation.autoscaling.on_s.tolist() == pytest.approx([lasts_s()] * 2)
-    assert not simulation.recorder.journal.scaled
-
-
 def test_one_that_is_to_go_does_all_that_it_has_and_takes_nothing_more() -> None:
     """Of two the second is no longer wanted at 0.25 s; it finishes its requests, while new ones go to the first."""
     rows = (row(0.0), row(0.0), *(row(0.3, output_tokens=1) for _ in range(2)), row(2.0, output_tokens=1))
@@ -118,9 +107,6 @@ def test_one_that_is_to_go_does_all_that_it_has_and_takes_nothing_more() -> None
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([simulation.recorder.last_s, lasts_s(), 0.0])
     drains, off = scalings(simulation)[1:]
     assert (drains, off) == ((0.25, 1, 1, 0, 1), (pytest.approx(lasts_s()), 1, 1, 0, 0))
-    more = scripted(2, 1, rows=(row(0.0), long(), row(0.0), row(0.0, output_tokens=30), row(4.0)), replicas=2)
-    assert went(more) == [0, 1, 0, 1, 0]
-    assert more.autoscaling.on_s[1] == pytest.approx(more.recorder.requests().finish_s[1])
     idle = scripted(2, 1, rows=(row(0.0), row(3.0, output_tokens=1)))
     assert idle.autoscaling.on_s[1] == pytest.approx(0.25), "at once"
 
@@ -241,13 +227,6 @@ def test_a_request_that_finds_no_replica_has_the_first_one_boot_whatever_the_aut
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([BOOT_S + prefill_s(9), 0.0, 0.0])
 
 
-def test_requests_that_come_while_the_first_replica_boots_wait_for_it() -> None:
-    rows = tuple(row(at_s, output_tokens=1) for at_s in (0.1, 0.12, 0.14))
-    simulation = scripted(0, rows=rows, least_replicas=0)
-    assert went(simulation) == [0, 0, 0]
-    assert simulation.autoscaling.boots == 1
-
-
 def test_without_requests_none_is_on_until_the_next_one() -> None:
     """The first look after the request, at 0.25 s, knows of it; the next one finds nothing since."""
     rows = (row(0.0, output_tokens=1), row(2.0, output_tokens=1))
@@ -263,26 +242,11 @@ def test_one_stays_while_a_request_runs() -> None:
     assert scalings(simulation) == [(0.0, 1, 1, 0, 0)]
 
 
-def test_one_that_is_to_go_is_had_back_where_the_last_other_fails() -> None:
-    """Replica 1 drains when the host of replica 0 fails, and takes on its request, with the next event."""
-    rows = (row(0.0, output_tokens=60), row(0.0, output_tokens=60))
-    simulation = scripted(2, 1, rows=rows, least_replicas=0, failures=((0, 0.3, None),))
-    assert went(simulation) == [1, 1]
-    assert simulation.autoscaling.boots == 0
-
-
 def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots() -> None:
     rows = (row(0.1, output_tokens=1),)
     simulation = scripted(0, rows=rows, least_replicas=0, boot_s=0.2, failures=((0, 0.15, None),))
     assert went(simulation) == [1]
     assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.15 + 0.2 + prefill_s(9))
-
-
-def test_by_queue_scales_to_zero_and_from_it() -> None:
-    rows = (row(0.0, output_tokens=1), row(3.0, output_tokens=1))
-    simulation = case(rows, "by_queue", least_replicas=0).simulation()
-    assert simulation.autoscaling.boots == 2
-    assert simulation.recorder.requests().status.tolist() == ["finished"] * 2
 
 
 # What an autoscaler sees --------------------------------------------------------------------
@@ -331,15 +295,3 @@ def test_requests_without_a_replica_count_as_waiting() -> None:
     assert scaler.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]
     assert np.diff([seen_s for seen_s, _ in scaler.seen]).tolist() == [0.25] * (len(scaler.seen) - 1)
     assert table.first_token_s[0] == pytest.approx(5.0 + prefill_s(9))
-
-
-def test_first_tokens_are_those_of_the_window_whatever_was_asked_before() -> None:
-    clock = Clock()
-    history = LatencyHistory(clock, asks_for_executions=False)
-    for end_s, first_token_s in ((1.0, 0.5), (2.0, -1.0), (4.0, 3.0)):
-        request = Request(0, None, 0.0, 1, 1)
-        request.first_token_s = first_token_s
-        clock.call(end_s, ARRIVAL, 0, lambda request=request: history.add_ttft(0, request))
-    clock.run(5.0)
-    for window_s, ttfts_s in ((1.0, []), (4.0, [inf, 3.0]), (9.0, [0.5, inf, 3.0]), (0.5, [])):
-        assert history.ttfts_s(window_s).tolist() == ttfts_s

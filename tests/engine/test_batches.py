@@ -9,7 +9,7 @@ from itertools import accumulate
 
 import pytest
 
-from tests.engine.by_hand import BOTH, chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -41,16 +41,6 @@ def test_a_merged_adapter_costs_no_lora_work_and_an_unmerged_one_would() -> None
     assert MERGED.serve(row, scheduler="fcfs").latency_s[0] > P + steps_s(3, 5)
 
 
-def test_a_request_that_comes_while_the_batch_runs_joins_it_without_a_switch() -> None:
-    rows = Row(0.0, 0, 4, 3, 3), Row(merge_s(1) + P + 2**-10, 0, 4, 1, 1)
-    recorder = MERGED.but(rows=rows).run()
-    table = recorder.requests()
-    joins_s = merge_s(1) + P + step_s(5)
-    assert table.admitted_s[1] == joins_s
-    assert table.finish_s.tolist() == [joins_s + P + step_s(6), joins_s + P]
-    assert recorder.switches == 1
-
-
 def test_the_gpus_of_a_replica_merge_their_shares_at_the_same_time() -> None:
     table = MERGED.serve(Row(0.0, 2, 4, 1, 1), tp=2)
     assert table.admitted_s[0] == merge_s(4, tp=2) < merge_s(4)
@@ -69,13 +59,6 @@ def test_prompts_are_padded_to_the_longest_in_prefill_and_in_every_step() -> Non
     assert table.finish_s.tolist() == [both_s + step_s(12), both_s], "one that is done takes its row along"
 
 
-@pytest.mark.parametrize("capacity, waits_s", [(90, 0.0), (89, prefill_s(10, 10) + steps_s(9, 11, 11))])
-def test_a_batch_is_no_larger_than_its_padded_rectangle_fits(capacity: int, waits_s: float) -> None:
-    """Three of 11 + 9 slots at most are 60; beside the short ones the long one needs 3 * (21 + 9) = 90."""
-    table = STATIC.serve(*(Row(0.0, None, prompt, 10, 10) for prompt in (10, 10, 20)), capacity=capacity)
-    assert table.admitted_s.tolist() == pytest.approx([0.0, 0.0, waits_s])
-
-
 def test_between_two_batches_of_one_adapter_it_stays_and_otherwise_it_is_loaded_again() -> None:
     rows = [Row(float(i), adapter, 4, 2, 2) for i, adapter in enumerate((0, 0, 1, 0))]
     table = STATIC.serve(*rows, loader="blocking", eviction="latest")
@@ -90,24 +73,15 @@ ENDS_S = list(accumulate((step_s(context) for context in range(5, 5 + 59)), init
 """Ends of the prefill and of the steps of LONG alone."""
 
 
-@BOTH
-@pytest.mark.parametrize("comes_s", [2**-10, 2**-7, 0.1])
+@pytest.mark.parametrize("comes_s", [2**-10, 0.1])
 def test_a_waiting_request_is_aborted_at_the_first_boundary_at_which_its_patience_is_over(
-    comes_s: float, fast_forward: bool
+    comes_s: float,
 ) -> None:
-    table = ABORTING.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).table(fast_forward=fast_forward)
+    table = ABORTING.but(rows=(LONG, Row(comes_s, 0, 4, 1, 1))).table()
     assert table.status.tolist() == ["finished", "aborted"]
     assert table.reason[1] == "too old to meet its first-token target"
     assert table.finish_s[1] == min(end_s for end_s in ENDS_S if end_s >= comes_s + 0.625)
     assert table.finish_s[0] == ENDS_S[-1]
-
-
-@pytest.mark.parametrize("late_s, status", [(-(2**-20), "aborted"), (0.0, "aborted"), (2**-20, "finished")])
-def test_patience_is_over_at_exactly_the_target_less_the_margin(late_s: float, status: str) -> None:
-    """The seat becomes free at the end of the long request; the other one has come 0.625 s before it."""
-    late = ABORTING.serve(LONG, Row(ENDS_S[-1] - 0.625 + late_s, None, 4, 1, 1)).loc[1]
-    assert late.status == status
-    assert late.finish_s == ENDS_S[-1] + (P if status == "finished" else 0.0)
 
 
 def test_a_replica_whose_requests_were_all_aborted_is_idle_until_the_next_arrival() -> None:
@@ -115,22 +89,6 @@ def test_a_replica_whose_requests_were_all_aborted_is_idle_until_the_next_arriva
     assert simulation.recorder.requests().latency_s[2] == P
     assert simulation.fleet.replicas[0].busy_s == pytest.approx(ENDS_S[-1] + P)
     assert simulation.fleet.outstanding.tolist() == [0]
-
-
-@BOTH
-def test_looks_at_an_empty_queue_let_the_arrivals_sink_also_when_no_request_ever_waited(
-    fast_forward: bool,
-) -> None:
-    """Three arrivals make both averages 2, and looks at the empty queue the first one 0.
-
-    After 14 steps the blocks of the three outgrow the pool and the two admitted last, which are the older ones,
-    are preempted: two arrivals make int(1.4 + 0) = 1 < 2, so the older one of them goes on first.
-    """
-    paged = {"capacity": 48, "reserve": "paged", "block_size": 16, "watermark": 0.0}
-    case = ABORTING.but(rows=(Row(0.0, None, 1, 17, 17),) * 3, max_num_seqs=1000, max_wait_tokens=2, **paged)
-    table = case.table(fast_forward=fast_forward)
-    assert table.preemptions.tolist() == [1, 1, 0]
-    assert table.finish_s[2] < table.finish_s[0] < table.finish_s[1]
 
 
 # Preemption -----------------------------------------------------------------------------------
@@ -147,16 +105,15 @@ SWAP_S = C["adapter_load.latency_s"] + 7 * 16 / C["adapter_load.bytes_per_s"]
 """To copy the KV of seven tokens, all but the last one's."""
 
 
-@BOTH
 @pytest.mark.parametrize(
     "preemption, out_s, again_s",
     [("recompute", 0.0, prefill_s(8)), ("swap", SWAP_S, SWAP_S + chunks_s((7, 1)))],
 )
 def test_prompt_and_what_was_said_are_prefilled_again_or_copied_out_and_in_again(
-    preemption: str, out_s: float, again_s: float, fast_forward: bool
+    preemption: str, out_s: float, again_s: float
 ) -> None:
     """The batch waits until the slots are free."""
-    table = PAIR.but(preemption=preemption).table(fast_forward=fast_forward)
+    table = PAIR.but(preemption=preemption).table()
     older_s = FULL_S + out_s + step_s(8) + step_s(9)
     assert table.preemptions.tolist() == [0, 1], "the second was admitted last"
     assert table.finish_s.tolist() == [older_s, older_s + again_s + step_s(9)]

@@ -49,28 +49,6 @@ def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s:
     assert found.finish_s[0] == mixed_s + step_s(6, 8) + step_s(7)
 
 
-def test_a_running_request_takes_one_token_of_the_budget() -> None:
-    """15 are left for the prompt of 18, and then 15 again for its last 3; iterations that do both count once."""
-    simulation = CASE.but(rows=(FIRST, Row(2**-10, None, 18, 1, 1))).simulation()
-    first_s = chunks_s((0, 15)) + step_s(5) - READ_TWICE_S
-    second_s = chunks_s((15, 3)) + step_s(6) - READ_TWICE_S
-    ends_s = prefill_s(4) + first_s + second_s
-    assert simulation.recorder.requests().finish_s.tolist() == [ends_s + step_s(7), ends_s]
-    assert simulation.fleet.replicas[0].view.iterations == 4
-
-
-def test_no_more_than_max_loras_run_together_and_a_request_of_another_adapter_is_skipped():
-    """First come, first served waits behind one adapter too many."""
-    rows = [Row(0.0, adapter, 4, 2, 2) for adapter in (0, 1, 0, None)]
-    found = CASE.serve(*rows, max_loras=1)
-    looked_at_s = 2 * COEFFICIENTS["scheduler.per_passed_request_s"]
-    together_s = prefill_s(4, 4, 4) + step_s(5, 5, 5) + looked_at_s
-    alone_s = prefill_s(4) + step_s(5)
-    assert found.finish_s.tolist() == [together_s, together_s + alone_s, together_s, together_s]
-    waits = CASE.serve(*rows[:3], max_loras=1, scheduler="fcfs")
-    assert waits.admitted_s.tolist() == [0.0, alone_s, 2 * alone_s]
-
-
 def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted() -> None:
     """9 + 31 slots fill the pool of 40. With its next token the older takes the younger's, 15 tokens done."""
     rows = (Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1))

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from simlora.engine.clock import ARRIVAL, BOUNDARY, Clock, Event, Moment, Process
 from simlora.engine.replica.link import Link
-from tests.engine.by_hand import BOTH, prefill_s, steps_s
-from tests.engine.cases import Case, Row
 
 MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from((ARRIVAL, BOUNDARY)), st.integers(0, 2**39))
 
@@ -22,15 +20,6 @@ def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[f
     clock.run()
     assert ARRIVAL < BOUNDARY, "requests arrive before iterations end"
     assert happened == sorted(moments)
-
-
-def test_a_moment_is_at_its_time_to_the_last_bit() -> None:
-    """A relative timeout would give 0.2 + (0.9 - 0.2), which is not 0.9."""
-    clock, seen = Clock(), []
-    later = lambda: clock.call(0.9, BOUNDARY, 0, lambda: seen.append(clock.now))  # noqa: E731
-    clock.call(0.2, ARRIVAL, 0, later)
-    clock.run()
-    assert seen == [0.9] != [0.2 + (0.9 - 0.2)]
 
 
 def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
@@ -53,20 +42,6 @@ def test_the_clock_refuses_to_go_back() -> None:
     clock.run(until_s=3.0)
     with pytest.raises(AssertionError, match="goes back"):
         clock.call(2.0, ARRIVAL, 0, lambda: None)
-
-
-@BOTH
-@pytest.mark.parametrize("late_s, steps", [(0.0, 6), (2**-30, 7)])
-def test_an_arrival_on_a_boundary_is_seen_at_that_boundary(fast_forward: bool, late_s: float, steps: int):
-    """All times are powers of two, so the arrival falls on the end of the sixth step exactly."""
-    first, arrival_s = Row(0.0, None, 8, 20, 20), prefill_s(8) + steps_s(6, 9) + late_s
-    case = Case(rows=(first, Row(arrival_s, None, 8, 1, 1)), max_wait_tokens=0)
-    assert case.table(fast_forward=fast_forward).admitted_s[1] == prefill_s(8) + steps_s(steps, 9)
-
-
-def test_simultaneous_arrivals_are_served_in_order_of_id() -> None:
-    case = Case(rows=tuple(Row(1.0, None, p, 1, 1) for p in (3, 2, 1)), max_num_seqs=1)
-    assert case.table().admitted_s.is_monotonic_increasing
 
 
 def test_a_link_serves_one_transfer_after_the_other_and_a_listener_hears_of_each() -> None:
@@ -116,18 +91,6 @@ def test_stopping_lets_all_happen_that_happens_at_this_moment() -> None:
         clock.call(time_s, BOUNDARY, 0, lambda: seen.append(clock.now))
     clock.run()
     assert (seen, clock.now) == ([1.0], 1.0)
-
-
-def test_an_exception_of_a_process_ends_the_run() -> None:
-    clock = Clock()
-
-    def failing() -> Process:
-        yield Moment(1.0, ARRIVAL, 0)
-        raise ValueError("in a process")
-
-    clock.process(failing())
-    with pytest.raises(ValueError, match="in a process"):
-        clock.run()
 
 
 # Against a sorted list --------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from simlora.engine.parts.cpu_assist import HostCores
 from tests.engine.by_hand import prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
@@ -77,13 +76,3 @@ def test_a_request_that_could_have_been_helped_and_waits_for_another_is_blocked(
     found = CASE.serve(Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2), host_cores=2)
     assert found.cold_start_s.tolist() == pytest.approx([0.0, found.queue_s[1]])
     assert found.blocked_s[0] == pytest.approx(found.queue_s[0])
-
-
-def test_a_host_counts_cores_until_they_are_given_back() -> None:
-    cores = HostCores(4)
-    cores.hold(3, now_s=1.0, until_s=2.0)
-    assert (cores.free(1.0), cores.free(1.9), cores.free(2.0)) == (1, 1, 4)
-    cores.hold(4, now_s=2.0, until_s=3.0)
-    assert cores.most_busy == 4
-    with pytest.raises(AssertionError, match="5 cores are held of 4"):
-        cores.hold(1, now_s=2.5, until_s=3.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,7 +33,6 @@ from tests.engine.test_queueing import (
     assert_mean,
     exponential,
 )
-from tests.examples import share
 
 KV_BYTES = TINY.kv_bytes_per_token
 CASE = Case(
@@ -48,7 +46,6 @@ CASE = Case(
     max_wait_tokens=0,
     network_bytes_per_s=4096.0,
 )
-BOTH = pytest.mark.parametrize("fast_forward", [True, False])
 
 
 def copy_s(tokens: int, bytes_per_s: float = 4096.0) -> float:
@@ -56,17 +53,14 @@ def copy_s(tokens: int, bytes_per_s: float = 4096.0) -> float:
     return 2**-9 + tokens * KV_BYTES / bytes_per_s
 
 
-def run(
-    *rows: Row, fast_forward: bool = True, **changes: object
-) -> tuple[Simulation, pd.DataFrame, Handovers]:
-    simulation = CASE.but(rows=rows, **changes).simulation(fast_forward=fast_forward)
+def run(*rows: Row, **changes: object) -> tuple[Simulation, pd.DataFrame, Handovers]:
+    simulation = CASE.but(rows=rows, **changes).simulation()
     assert simulation.apart is not None
     return simulation, simulation.recorder.requests(), simulation.apart.transfers.log()
 
 
-@BOTH
-def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones(fast_forward: bool) -> None:
-    simulation, table, log = run(Row(0.0, None, 20, 5, 5), fast_forward=fast_forward)
+def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones() -> None:
+    simulation, table, log = run(Row(0.0, None, 20, 5, 5))
     assert table.first_token_s[0] == prefill_s(20)
     assert log.source.tolist() == [0]
     assert table.replica[0] == 1
@@ -77,7 +71,6 @@ def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones(
     assert table.migrations[0] == 0
 
 
-@BOTH
 @pytest.mark.parametrize(
     ("bytes_per_s", "end_s"),
     [
@@ -87,28 +80,15 @@ def test_the_prefill_replica_has_the_first_token_and_the_other_all_further_ones(
     ids=["fast", "slow"],
 )
 def test_layer_by_layer_the_last_one_comes_a_layer_after_the_pass_or_all_after_the_first(
-    bytes_per_s: float, end_s: Callable[[float, float], float], fast_forward: bool
+    bytes_per_s: float, end_s: Callable[[float, float], float]
 ) -> None:
     changes = {"kv_handover": "by_layer", "layers": 4, "network_bytes_per_s": bytes_per_s}
     row = Row(0.0, None, 40, 5, 5)
-    _, table, log = run(row, fast_forward=fast_forward, **changes)
+    _, table, log = run(row, **changes)
     assert table.first_token_s[0] == prefill_s(40)
     layer_s = 2**-9 + 40 * KV_BYTES / bytes_per_s
     assert log.end_s[0] == pytest.approx(end_s(prefill_s(40), layer_s))
     assert table.finish_s[0] == pytest.approx(log.end_s[0] + steps_s(4, 41)), "no token is computed twice"
-
-
-@BOTH
-def test_kv_that_has_come_layer_by_layer_waits_for_a_seat_and_takes_no_memory_where_it_was_computed(
-    fast_forward: bool,
-) -> None:
-    """The decode replica has one seat; all three prompts are computed one after the other, and handed over."""
-    rows = tuple(Row(0.0, None, 40, 20, 20) for _ in range(3))
-    changes = {"kv_handover": "by_layer", "capacity": 80, "max_num_seqs": 1, "network_bytes_per_s": 65536.0}
-    _, table, log = run(*rows, fast_forward=fast_forward, **changes)
-    assert (log.end_s < table.finish_s[0]).all()
-    assert table.finish_s[1] == pytest.approx(table.finish_s[0] + steps_s(19, 41))
-    assert (table.status == "finished").all()
 
 
 def test_layer_by_layer_the_last_layers_of_a_pass_follow_each_other() -> None:
@@ -123,20 +103,10 @@ def test_layer_by_layer_the_last_layers_of_a_pass_follow_each_other() -> None:
     assert log.end_s.tolist() == pytest.approx([pass_s + layers_s[0], pass_s + sum(layers_s)])
 
 
-def test_layer_by_layer_prompts_of_a_pass_are_shared_out_as_when_they_are_handed_over() -> None:
-    rows = tuple(Row(0.0, None, 8, 9, 9) for _ in range(4))
-    both = [
-        run(*rows, replicas=3, decode_router="most_idle", kv_handover=how)[1].replica.tolist()
-        for how in ("whole", "by_layer")
-    ]
-    assert both[0] == both[1] == [1, 2, 1, 2]
-
-
-@BOTH
-def test_it_joins_the_running_batch_without_a_pass(fast_forward: bool) -> None:
+def test_it_joins_the_running_batch_without_a_pass() -> None:
     """While its KV is on the way, others decode; a step after it is there it decodes with them."""
     first, second = Row(0.0, None, 4, 60, 60), Row(0.0, None, 60, 3, 3)
-    _, table, log = run(first, second, fast_forward=fast_forward, max_num_batched_tokens=60)
+    _, table, log = run(first, second, max_num_batched_tokens=60)
     begin_s = log.end_s[0]
     assert table.first_token_s[1] == prefill_s(4) + prefill_s(60)
     steps = 0
@@ -146,67 +116,38 @@ def test_it_joins_the_running_batch_without_a_pass(fast_forward: bool) -> None:
     assert table.finish_s[1] == joined_s + step_s(5 + steps, 61) + step_s(6 + steps, 62)
 
 
-@BOTH
-def test_one_token_ends_where_it_was_computed(fast_forward: bool) -> None:
-    _, table, log = run(Row(0.0, None, 8, 1, 9), fast_forward=fast_forward)
+def test_one_token_ends_where_it_was_computed() -> None:
+    _, table, log = run(Row(0.0, None, 8, 1, 9))
     assert len(log.request) == 0
     assert (table.replica[0], table.finish_s[0]) == (0, prefill_s(8))
 
 
-@BOTH
-def test_kv_is_kept_until_its_copy_has_ended_and_holds_up_who_waits_for_memory(fast_forward: bool) -> None:
+def test_kv_is_kept_until_its_copy_has_ended_and_holds_up_who_waits_for_memory() -> None:
     """Of 48 slots a prompt of 40 leaves no room for another of 20, until it has been copied."""
     rows = Row(0.0, None, 40, 2, 2), Row(0.0, None, 20, 2, 2)
-    _, table, log = run(*rows, fast_forward=fast_forward, capacity=48, max_num_batched_tokens=48)
+    _, table, log = run(*rows, capacity=48, max_num_batched_tokens=48)
     assert log.begin_s[0] == prefill_s(40)
     assert table.admitted_s[1] == log.end_s[0] == log.begin_s[0] + copy_s(40)
 
 
-@BOTH
-def test_a_decode_pool_without_a_seat_fills_the_prefill_pool(fast_forward: bool) -> None:
+def test_a_decode_pool_without_a_seat_fills_the_prefill_pool() -> None:
     rows = tuple(Row(0.0, None, 40, 20, 20) for _ in range(3))
-    _, table, log = run(*rows, fast_forward=fast_forward, capacity=80, max_num_seqs=1)
+    _, table, log = run(*rows, capacity=80, max_num_seqs=1)
     assert log.begin_s[1] == table.finish_s[0], "the seat of the first is free"
     assert table.admitted_s[2] == log.end_s[1], "two prompts are kept, and there is room for no third"
 
 
-@BOTH
-def test_copies_that_share_a_link_follow_each_other(fast_forward: bool) -> None:
-    """Two prefill replicas send to the same decode replica at once."""
+@pytest.mark.parametrize("decode_replicas, waits_s", [(1, copy_s(16)), (2, 0.0)])
+def test_copies_that_share_a_link_follow_each_other_and_others_do_not_wait(
+    decode_replicas: int, waits_s: float
+) -> None:
+    """Two prefill replicas send to the same decode replica at once, or to two."""
     rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
-    _, _, log = run(*rows, fast_forward=fast_forward, replicas=3, prefill_replicas=2)
+    _, _, log = run(*rows, replicas=2 + decode_replicas, prefill_replicas=2)
     assert log.source.tolist() == [0, 1]
     assert log.asked_s.tolist() == [prefill_s(16)] * 2
-    assert log.begin_s.tolist() == [prefill_s(16), prefill_s(16) + copy_s(16)]
-    assert log.end_s.tolist() == [prefill_s(16) + copy_s(16), prefill_s(16) + 2 * copy_s(16)]
-
-
-@BOTH
-def test_copies_to_different_replicas_from_different_ones_do_not_wait(fast_forward: bool) -> None:
-    rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
-    _, _, log = run(*rows, fast_forward=fast_forward, replicas=4, prefill_replicas=2)
-    assert log.end_s.tolist() == [prefill_s(16) + copy_s(16)] * 2
-
-
-def test_a_copy_does_not_wait_behind_another_whose_links_are_busy() -> None:
-    """The first replica sends to both others; while its second copy waits, the second replica's link is free."""
-    rows = tuple(Row(0.0, None, tokens, 9, 9) for tokens in (32, 8, 8))
-    _, table, log = run(*rows, replicas=4, prefill_replicas=2, decode_router="round_robin", max_num_seqs=1)
-    by = {int(id): at for at, id in enumerate(log.request)}
-    first, second, third = (by[id] for id in range(3))
-    assert log.source[[first, second, third]].tolist() == [0, 1, 0]
-    assert log.begin_s[second] == table.first_token_s[1], (
-        "the link of the second replica, and that into the third, are free"
-    )
-    assert log.begin_s[third] >= log.end_s[first]
-
-
-def test_a_slow_network_slows_what_begins_while_it_is_slow() -> None:
-    """Of two copies over one link the second begins when the network is as fast as before."""
-    rows = Row(0.0, None, 16, 2, 2), Row(0.0, None, 16, 2, 2)
-    until_s = prefill_s(16) + 2.0 * copy_s(16)
-    _, _, log = run(*rows, replicas=3, prefill_replicas=2, slow_links=((2, 0.0, until_s, 4.0),))
-    assert (log.end_s - log.begin_s).tolist() == [4 * copy_s(16), copy_s(16)]
+    assert log.begin_s.tolist() == [prefill_s(16), prefill_s(16) + waits_s]
+    assert (log.end_s - log.begin_s).tolist() == [copy_s(16)] * 2
 
 
 def test_kv_that_is_not_there_yet_is_fetched_again_and_not_computed() -> None:
@@ -224,9 +165,8 @@ def test_kv_that_is_not_there_yet_is_fetched_again_and_not_computed() -> None:
     assert log.asked_s[1] >= table.finish_s[0]
 
 
-@pytest.mark.parametrize("until_s", [0.3, 0.6])
-def test_links_that_are_busy_when_the_clock_stops_were_busy_until_then(until_s: float) -> None:
-    rows = tuple(Row(0.0, None, 32, 4, 4) for _ in range(6))
+def test_links_that_are_busy_when_the_clock_stops_were_busy_until_then() -> None:
+    rows, until_s = tuple(Row(0.0, None, 32, 4, 4) for _ in range(6)), 0.6
     simulation, _, log = run(*rows, network_bytes_per_s=512.0, until_s=until_s)
     assert simulation.apart is not None
     begun = ~np.isnan(log.begin_s)
@@ -255,14 +195,9 @@ def test_a_gpu_of_a_replica_has_a_link_of_its_own() -> None:
         assert log.end_s[0] - log.begin_s[0] == 2**-9 + 16 * KV_BYTES / parts / 4096.0
 
 
-@BOTH
 @pytest.mark.parametrize("loader", ["blocking", "asynchronous"])
-def test_both_pools_load_the_adapter_and_decoding_waits_for_weights_and_kv(
-    loader: str, fast_forward: bool
-) -> None:
-    simulation, table, log = run(
-        Row(0.0, 2, 8, 3, 3), fast_forward=fast_forward, loader=loader, network_bytes_per_s=65536.0
-    )
+def test_both_pools_load_the_adapter_and_decoding_waits_for_weights_and_kv(loader: str) -> None:
+    simulation, table, log = run(Row(0.0, 2, 8, 3, 3), loader=loader, network_bytes_per_s=65536.0)
     first_s = load_s(4) + prefill_s(8)
     assert table.first_token_s[0] == first_s
     assert simulation.recorder.adapter_loads == 2
@@ -278,16 +213,6 @@ def test_the_prefill_pool_reserves_no_memory_for_answers() -> None:
     rows = Row(0.0, None, 20, 20, 20), Row(0.0, None, 20, 20, 20)
     _, table, _ = run(*rows, reserve="full", capacity=48)
     assert table.first_token_s.tolist() == [prefill_s(20, 20)] * 2
-    assert (table.status == "finished").all()
-
-
-@BOTH
-def test_a_request_that_is_preempted_is_computed_again_where_it_decodes(fast_forward: bool) -> None:
-    rows = Row(0.0, None, 20, 40, 40), Row(0.0, None, 20, 40, 40)
-    simulation, table, log = run(*rows, fast_forward=fast_forward, capacity=80)
-    assert table.preemptions.tolist() == [0, 1]
-    assert len(log.request) == 2, "and not handed over again"
-    assert simulation.fleet.replicas[0].table.batch.step == 0
     assert (table.status == "finished").all()
 
 
@@ -329,73 +254,33 @@ def test_what_could_never_be_served_is_refused_at_its_arrival(rows: tuple[Row, .
     assert np.isnan(table.first_token_s[0])
 
 
-def test_each_pool_has_a_router_with_random_numbers_of_its_own() -> None:
-    rows = tuple(Row(i / 8, i % 3, 8, 6, 6) for i in range(40))
-    changes: dict[str, Any] = {"replicas": 5, "prefill_replicas": 2, "router": "round_robin"}
-    _, _, log = run(*rows, **changes)
-    assert log.source.tolist()[:6] == [0, 1, 0, 1, 0, 1]
-    _, table, _ = run(*rows, **changes, decode_router="round_robin")
-    assert table.replica.tolist()[:6] == [2, 3, 4, 2, 3, 4]
-    _, table, _ = run(*rows, **changes, decode_router="adapter_affinity")
-    assert table.groupby([row.adapter for row in rows])["replica"].nunique().max() == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        (
-            {"prefill_replicas": 2},
-            "cluster.prefill_replicas is 2, must be a whole number of replicas, at least 0 and at most 1",
-        ),
-        ({"placement": "contiguous"}, "needs placement=replicate_all"),
-        ({"prefix_caching": True, "reserve": "full"}, "needs replica.prefix_caching=false"),
-        ({"reserve": "padded"}, "replica.reserve is padded, must be full, peak or paged where prefill"),
-        ({"scheduler": "merged_per_batch"}, "needs a scheduler that pauses the requests of other adapters"),
-        ({"engines_per_gpu": 2}, "needs cluster.engines_per_gpu=1"),
-        ({"failures": ((0, 1.0, 2.0),)}, "needs a cluster without cluster.failures"),
-        ({"migrates_every_s": 1.0}, "needs migration=stay"),
-        ({"autoscaler": "by_queue"}, "needs autoscaler=fixed"),
-    ],
-)
-def test_what_does_not_go_with_it_is_refused(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(InputError, match=told):
-        run(Row(0.0, None, 4, 2, 2), **changes)
-
-
 def test_requests_that_are_submitted_are_refused() -> None:
     with pytest.raises(InputError, match=r"cluster\.prefill_replicas is for requests of a trace"):
         DrivenSimulation(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario())
 
 
-@given(apart(), st.booleans())
-def test_memory_fits_and_all_requests_end_at_every_event(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case.scenario(fast_forward=fast_forward))
-    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
-    table = simulation.recorder.requests()
-    finished = table[table.status == "finished"]
-    assert simulation.recorder.token_gaps.count + len(finished) == finished.output_tokens.sum()
-    assert (table.status != "unfinished").all()
-    assert simulation.apart is not None
-    log = simulation.apart.transfers.log()
-    assert sorted(log.request) == finished.index[finished.output_tokens > 1].tolist(), (
-        "each is handed over once"
-    )
-    if case.kv_handover == "whole":
-        assert (log.begin_s >= table.first_token_s[log.request]).all()
-    assert (log.end_s > table.first_token_s[log.request]).all()
-    event(f"a copy waits for a link: {(np.diff(np.sort(log.begin_s)) == 0).any()}")
-    event(f"preempted: {simulation.recorder.preemptions > 0}")
-
-
 @given(apart(ends=st.one_of(st.none(), st.floats(2**-8, 8.0))))
-@share(2)
-def test_fast_forward_equals_the_plain_loop(case: Case) -> None:
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
+def test_memory_fits_all_requests_end_and_fast_forward_equals_the_plain_loop(case: Case) -> None:
+    fast, plain = (watched(case.scenario(fast_forward=fast_forward)) for fast_forward in (True, False))
     assert_same(fast, plain)
     assert fast.apart is not None
     assert plain.apart is not None
-    for one, other in zip(fast.apart.transfers.log(), plain.apart.transfers.log(), strict=True):
+    log = fast.apart.transfers.log()
+    for one, other in zip(log, plain.apart.transfers.log(), strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-9)
+    event(f"preempted: {fast.recorder.preemptions > 0}")
+    if case.until_s is not None:
+        return
+    assert sum(len(watch.held()) for watch in fast.watches) == 0, "everything is given back"
+    table = fast.recorder.requests()
+    finished = table[table.status == "finished"]
+    assert fast.recorder.token_gaps.count + len(finished) == finished.output_tokens.sum()
+    assert (table.status != "unfinished").all()
+    handed_over = finished.index[finished.output_tokens > 1].tolist()
+    assert sorted(log.request) == handed_over, "each is handed over once"
+    if case.kv_handover == "whole":
+        assert (log.begin_s >= table.first_token_s[log.request]).all()
+    assert (log.end_s > table.first_token_s[log.request]).all()
 
 
 # Two queues in tandem ----------------------------------------------------------------------
@@ -421,7 +306,7 @@ def tandem(seed: int, rate: float, requests: int) -> tuple[pd.DataFrame, Handove
 
 def test_two_servers_in_tandem_do_as_lindley_says_for_every_single_request() -> None:
     """The second begins with a request when it has it and is free, and keeps its seat while the KV is copied."""
-    table, log = tandem(1, 0.9, 2000)
+    table, log = tandem(1, 0.9, 1000)
     free_s = prefilled_s = 0.0
     for at, (arrival_s, prompt, output) in enumerate(
         zip(table.arrival_s, table.prompt_tokens, table.output_tokens, strict=True)
@@ -441,13 +326,13 @@ def test_what_leaves_one_queue_is_poisson_for_the_next_as_burke_says() -> None:
     """Both wait as an M/M/1 queue does, and the time in one says nothing about the time in the other."""
     rate, before, between, together = 0.6, [], [], []
     for seed in SEEDS:
-        table, log = tandem(seed, rate, 4000)
+        table, log = tandem(seed, rate, 2500)
         table, log = table[WARM_UP:], Handovers(*(column[WARM_UP:] for column in log))
         before.append(float(table.queue_s.mean()))
         between.append(float((log.begin_s - table.first_token_s).mean()))
         together.append(float(np.corrcoef(table.ttft_s, table.finish_s - table.first_token_s)[0, 1]))
-    assert_mean(before, rate / (1 - rate), power=0.06)
+    assert_mean(before, rate / (1 - rate), power=0.07)
     # A service in the second queue is longer by the copy.
-    assert_mean(between, rate / (1 - rate), power=0.06, bias=0.02)
+    assert_mean(between, rate / (1 - rate), power=0.07, bias=0.02)
     error = float(np.std(together, ddof=1)) / len(together) ** 0.5
     assert abs(np.mean(together)) < 4 * error < 0.1

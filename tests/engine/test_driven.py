@@ -18,11 +18,9 @@ from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, Straggler
-from simlora.engine.parts.reporting import TokenStream
 from simlora.engine.scenario import Scenario
 from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
-from tests.engine.test_hooks import Released
 from tests.examples import share
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
@@ -161,26 +159,6 @@ def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> No
     assert len(driven.close().requests()) == 0
 
 
-def test_a_client_that_answers_a_token_with_a_request_can_be_replayed() -> None:
-    """Each request is submitted at the last token of the one before it, at whose boundary it does not yet wait."""
-    driven: DrivenSimulation
-
-    def answer(request: Request, token: int, now_s: float) -> None:
-        if token == 3 and request.id < 4:
-            driven.submit(Submitted(4, 3, adapter=request.id % 2))
-
-    driven = DrivenSimulation(CASE.scenario(), on_token=answer)
-    driven.submit(Submitted(4, 3))
-    driven.advance(60.0)
-    rows = driven.close().requests()
-    assert len(rows) == 5
-    adapters = [None if adapter < 0 else int(adapter) for adapter in driven.trace().adapter]
-    played = CASE.but(rows=tuple(Row(*row, 4, 3, 3) for row in zip(rows.arrival_s, adapters, strict=True)))
-    columns, expected = ["admitted_s", "first_token_s", "finish_s"], played.table()
-    pd.testing.assert_frame_equal(rows[columns], expected[columns], check_exact=True)
-    assert (rows.arrival_s.to_numpy()[1:] > rows.finish_s.to_numpy()[:-1]).all()
-
-
 def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
     driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
     with pytest.raises(InputError, match="has no trace to play"):
@@ -192,19 +170,6 @@ def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
         driven.submit(Submitted(4, 5))
     with pytest.raises(InputError, match="closed twice"):
         driven.close()
-
-
-def test_a_part_of_the_scenario_comes_after_the_stream_of_tokens() -> None:
-    """Both see the same requests."""
-    told: list[int] = []
-    scenario = replace(CASE.scenario(), parts=(lambda replica: Released(),))
-    driven = DrivenSimulation(scenario, on_token=lambda request, token, now_s: told.append(request.id))
-    driven.submit(Submitted(prompt_tokens=4, output_tokens=1))
-    driven.close()
-    stream, part = driven.fleet.replicas[0].hooks.parts
-    assert isinstance(stream, TokenStream)
-    assert isinstance(part, Released)
-    assert part.ids == told == [0]
 
 
 # What is asked of it while it goes on: clients that leave, adapters that come, and faults ------
@@ -288,23 +253,6 @@ def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts
     assert driven.close().requests().admitted_s[2] == load_s(1) / 2
 
 
-def test_boundaries_that_were_passed_over_have_found_a_client_waiting_that_leaves() -> None:
-    def most_waiting(fast_forward: bool) -> int:
-        driven = DrivenSimulation(CASE.but(max_num_seqs=1).scenario(fast_forward=fast_forward))
-        asked = [(4, 40), (4, 5), (4, 5)]
-        at_s = [0.0, *(prefill_s(4) + steps_s(count, 5) + step_s(5) / 2 for count in (2, 6, 9))]
-        sent = []
-        for time_s, each in zip(at_s, asked, strict=False):
-            driven.advance(time_s)
-            sent.append(driven.submit(Submitted(*each)))
-        driven.advance(at_s[-1])
-        driven.cancel(sent[-1])
-        driven.close()
-        return driven.fleet.replicas[0].most_waiting
-
-    assert most_waiting(True) == most_waiting(False) == 2
-
-
 def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() -> None:
     """The second request needs all of the pool's 60 slots, and the third what the first one leaves of them."""
     driven = DrivenSimulation(CASE.but(reserve="full").scenario())
@@ -315,15 +263,6 @@ def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() ->
     rows = driven.close().requests()
     assert rows.status.tolist() == ["finished", "aborted", "finished"]
     assert rows.admitted_s[2] == prefill_s(4) + steps_s(3, 5)
-
-
-def test_a_client_that_leaves_while_the_prompt_is_processed_has_one_token() -> None:
-    driven = DrivenSimulation(CASE.scenario())
-    request = driven.submit(Submitted(4, 50))
-    driven.advance(prefill_s(4) / 2)
-    driven.cancel(request)
-    rows = driven.close().requests()
-    assert rows.finish_s[0] == rows.first_token_s[0] == prefill_s(4)
 
 
 def test_an_adapter_that_comes_later_is_served_as_one_that_was_there() -> None:
@@ -365,13 +304,6 @@ def test_faults_that_are_asked_for_are_as_those_that_were_listed() -> None:
     assert_requests(driven, with_cluster(scenario, failures=(failure,), stragglers=(slow,)))
     with pytest.raises(InputError, match="needs the cluster's faults_on_request"):
         DrivenSimulation(scenario).begin(failure)
-
-
-def test_parts_for_faults_that_do_not_come_change_nothing() -> None:
-    case = CASE.but(rows=ROWS, replicas=2)
-    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
-    in_steps(driven, case)
-    assert_requests(driven, case.scenario())
 
 
 def test_the_time_of_the_next_event_is_known() -> None:

@@ -8,20 +8,14 @@ from __future__ import annotations
 import gc
 
 import pytest
-from hypothesis import event, given
-from hypothesis import strategies as st
 
-from experiments.torture.watch import watched
 from simlora.api.facts import adapter_facts, failure_facts
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.metrics.journal import Failed
 from simlora.metrics.recorder import Sample
 from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
-from tests.engine.cases import Case, Row, failing
-from tests.engine.observing import holds_nothing
-from tests.engine.test_fast_forward import assert_same
-from tests.examples import share
+from tests.engine.cases import Case, Row
 
 
 def case(*rows: Row, failures: tuple[tuple[int, float, float | None], ...] = (), **changes: object) -> Case:
@@ -79,8 +73,7 @@ def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     assert [failed.time_s for failed in recorder.journal.failed] == [1.0, 3.0]
 
 
-@pytest.mark.parametrize("prefix_caching", [False, True])
-def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> None:
+def test_what_a_failed_replica_held_is_freed_at_once() -> None:
     """The garbage collector is off while a cluster runs; what is there is counted after each failure."""
     there: dict[int, int] = {}
 
@@ -93,12 +86,12 @@ def test_what_a_failed_replica_held_is_freed_at_once(prefix_caching: bool) -> No
 
     gc.collect()
     before = count()
-    rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(40))
-    failures = tuple((0, float(i), i + 0.5) for i in range(1, 8))
-    running = Simulation(case(*rows, failures=failures, prefix_caching=prefix_caching).scenario())
+    rows = tuple(Row(0.25 * i, 0, 9, 4, 4) for i in range(16))
+    failures = tuple((0, float(i), i + 0.5) for i in range(1, 4))
+    running = Simulation(case(*rows, failures=failures, prefix_caching=True).scenario())
     running.recorder.on_boundary += (boundary,)
     assert (running.run().requests().status == "finished").all()
-    assert there == dict.fromkeys(range(8), before + 2)
+    assert there == dict.fromkeys(range(4), before + 2)
 
 
 def test_while_all_are_gone_requests_wait_for_the_first_to_come_back() -> None:
@@ -141,33 +134,6 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
-def test_requests_from_elsewhere_did_not_wait_at_the_boundaries_before() -> None:
-    """Three come in the middle of a step of the first, whose own host fails before that step ends.
-
-    When the host is back, all four wait for it at once; before it was one.
-    """
-    at_s = SIXTH_S + 0.01
-    rows = (LONG._replace(adapter=0), *(LONG._replace(adapter=1, prompt_tokens=1) for _ in range(3)))
-    failures = ((1, at_s, None), (0, at_s + 2**-10, 9.0))
-    of = case(*rows, placement="contiguous", loader="cached", failures=failures)
-    journal = of.run().journal
-    assert journal.failed[1].requests == 4, "they were there"
-    assert [(move.source, move.target) for move in journal.moved[:3]] == [(1, 0)] * 3
-    of = of.but(failures=((1, at_s, None), (0, at_s + 2**-10, None)))
-    assert of.simulation().fleet.replicas[0].most_waiting == 1
-
-
-def test_what_comes_at_the_very_moment_of_a_boundary_is_there_when_it_is_reached() -> None:
-    """Failures are before boundaries of their time, whatever the number of the host that failed."""
-    rows = (LONG._replace(adapter=0), LONG._replace(adapter=1, arrival_s=2**-6))
-    of = case(
-        *rows, placement="contiguous", loader="cached", max_wait_tokens=0, failures=((1, SIXTH_S, None),)
-    )
-    fast, plain = of.simulation(), of.simulation(fast_forward=False)
-    assert SIXTH_S in {run.time_s for run in plain.recorder.journal.failed}
-    assert_same(fast, plain)
-
-
 def test_failures_are_written_down_with_what_they_cost() -> None:
     """The first runs, the second waits, and both go on elsewhere; no other replica holds their adapter."""
     at_s = SIXTH_S + load_s(1) + 0.01
@@ -182,16 +148,9 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     facts = failure_facts(simulation, makespan_s)
     assert facts is not None
     assert [one["host"] for one in facts["each"]] == [0], "what fails after all requests is of no consequence"
-    names = (
-        "failures",
-        "hosts",
-        "requests",
-        "restarted",
-        "recomputed_tokens",
-        "lost_adapters",
-        "storage_loads",
-    )
-    assert [facts[name] for name in names] == [1, 1, 2, 1, 15, 1, 1]
+    counts = {"failures": 1, "hosts": 1, "requests": 2, "restarted": 1}
+    counts |= {"recomputed_tokens": 15, "lost_adapters": 1, "storage_loads": 1}
+    assert counts.items() <= facts.items()
     assert facts["downtime_s"] == pytest.approx(2.0 - at_s)
     of_hosts = {
         "host_storage_loads": [0, 1],
@@ -200,20 +159,6 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
         "host_adapters_at_end": [0, 0],  # the second failed in the end
     }
     assert of_hosts.items() <= adapter_facts(simulation, makespan_s).items()
-
-
-@given(failing(), st.booleans())
-@share(2 / 3)
-def test_every_request_ends_whatever_fails(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case.scenario(fast_forward=fast_forward))
-    table = simulation.recorder.requests()
-    assert (table.status != "unfinished").all()
-    done = table[table.status == "finished"]
-    assert (done.arrival_s <= done.admitted_s).all()
-    assert (done.first_token_s <= done.finish_s).all()
-    assert simulation.fleet.outstanding.sum() == 0
-    assert all(map(holds_nothing, simulation.fleet.replicas)), "everything is given back"
-    event(f"moved: {len(simulation.recorder.journal.moved) > 0}")
 
 
 # Stragglers and slow links -------------------------------------------------------------------
@@ -235,10 +180,8 @@ def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower() -> None
 
 
 def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
-    of = alone(LONG, stragglers=((0, SIXTH_S, None, 2.0),))
-    fast = of.simulation()
-    assert_same(fast, of.simulation(fast_forward=False))
-    assert fast.recorder.requests().finish_s[0] == pytest.approx(SIXTH_S + 2 * steps_s(34, 15))
+    table = alone(LONG, stragglers=((0, SIXTH_S, None, 2.0),)).table()
+    assert table.finish_s[0] == pytest.approx(SIXTH_S + 2 * steps_s(34, 15))
 
 
 MERGES = {"scheduler": "merged_only", "loader": "cached"}

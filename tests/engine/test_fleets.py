@@ -23,6 +23,7 @@ def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forw
     done = table[table.status == "finished"]
     assert (done.arrival_s <= done.admitted_s).all()
     assert (done.admitted_s <= done.first_token_s).all()
+    assert (done.first_token_s <= done.finish_s).all()
     assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
     assert simulation.fleet.outstanding.sum() == 0
     ran = table[table.replica >= 0]
@@ -39,3 +40,4 @@ def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forw
         assert max(row.on for row in changes) <= case.replicas
         assert all(row.on == row.serving + row.booting for row in changes)
     event(f"autoscaler: {case.autoscaler}, changes: {min(len(changes), 3)}")
+    event(f"moved: {len(simulation.recorder.journal.moved) > 0}")

@@ -53,17 +53,3 @@ def test_a_trace_enters_as_its_requests_do_one_after_the_other(
     adapters = {id: adapter(id) for id in range(3)}
     expected = [one_by_one.enter(at / 16, adapters.get(id)) for at, id in rows]
     assert all_at_once.enter_all(trace).tolist() == expected
-
-
-def test_what_runs_goes_on_while_the_front_end_is_busy_with_another_adapter() -> None:
-    """The second adapter's request comes while the first one's decodes: its wait is its own alone."""
-    rows = (Row(0.0, 0, 4, 30, 30), Row(0.5, 1, 4, 1, 1))
-    plain = CASE.but(rows=rows)
-    slow = plain.but(adapter_tokenizers=True, coefficients=C | {"front_end.per_adapter_s": ADAPTER_S})
-    before, after = plain.run().requests(), slow.run().requests()
-    assert (after.admitted_s - before.admitted_s).tolist() == pytest.approx(
-        [ADAPTER_S] * 2, abs=ADAPTER_S / 4
-    )
-    assert after.arrival_s.tolist() == before.arrival_s.tolist() == [0.0, 0.5]
-    streaming_s = [float((table.finish_s - table.first_token_s)[0]) for table in (before, after)]
-    assert streaming_s[1] == pytest.approx(streaming_s[0], abs=ADAPTER_S / 4)

@@ -36,12 +36,12 @@ def test_engines_together_take_the_sum_of_their_parts_on_the_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    "others, then_idle, busy_again, own, took",
+    "others, then, own, took",
     [
-        ((2.0, 0.0, 1.0), False, False, (10.0, 0.5, 9.0), (10.0, 0.5)),
-        ((10.0, 0.5, 4.0), True, False, (8.0, 0.25, 3.0), (8.0, 0.25)),
-        ((10.0, 0.5, 4.0), True, True, (8.0, 0.25, 3.0), (8.0, 0.25)),
-        ((1.0, 0.0, 3.0), False, False, (8.0, 0.25, 3.0), (8.0, 0.25)),
+        ((2.0, 0.0, 1.0), (), (10.0, 0.5, 9.0), (10.0, 0.5)),
+        ((10.0, 0.5, 4.0), (False,), (8.0, 0.25, 3.0), (8.0, 0.25)),
+        ((10.0, 0.5, 4.0), (False, True), (8.0, 0.25, 3.0), (8.0, 0.25)),
+        ((1.0, 0.0, 3.0), (), (8.0, 0.25, 3.0), (8.0, 0.25)),
     ],
     ids=[
         "never shorter than alone: 2 on the GPU hide behind its own host",
@@ -51,18 +51,13 @@ def test_engines_together_take_the_sum_of_their_parts_on_the_gpu() -> None:
     ],
 )
 def test_an_iteration_beside_another_engine(
-    others: tuple[float, ...],
-    then_idle: bool,
-    busy_again: bool,
-    own: tuple[float, ...],
-    took: tuple[float, ...],
+    others: tuple[float, ...], then: tuple[bool, ...], own: tuple[float, ...], took: tuple[float, ...]
 ) -> None:
+    """The other one is then idle, or busy again."""
     shared = Gpu(0, 1)
     shared.launch(0, *others, DECODES)
-    if then_idle:
-        shared.set_busy(0, False)
-    if busy_again:
-        shared.set_busy(0, True)
+    for busy in then:
+        shared.set_busy(0, busy)
     assert shared.launch(1, *own, DECODES) == took
 
 

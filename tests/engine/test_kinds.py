@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from simlora.api.facts import adapter_facts
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.scenario import Kind
 from simlora.policies.migration.base import Copy, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.rank_aware import RankAware
@@ -49,15 +47,6 @@ def test_routers_are_told_each_ones_times() -> None:
     assert steps == pytest.approx([steps[0], 1.5 * steps[0], 1.5 * steps[0]])
     table = case(ONE, ONE, ONE._replace(arrival_s=0.01), router="rank_aware").table()
     assert table.replica.tolist() == [0, 1, 0], "the third slows down those on the faster one less"
-
-
-def test_kinds_that_differ_in_nothing_are_as_one() -> None:
-    rows = tuple(Row(i / 50, i % 2, 9, 20, 20) for i in range(20))
-    of = case(*rows, others=0, replicas=3, router="rank_aware")
-    scenario = of.scenario()
-    twin = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration)
-    split = Simulation(replace(scenario, cluster=replace(scenario.cluster, replica_groups=(twin,)))).run()
-    assert split.requests().equals(of.table())
 
 
 # Slots of another rank ----------------------------------------------------------------------
@@ -157,15 +146,6 @@ def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held() -> None
     table = simulation.recorder.requests()
     assert (table.replica.tolist(), table.migrations.tolist()) == ([1, 0], [0, 0])
     assert HIGH not in simulation.fleet.caches[0].ready_s
-
-
-def test_a_request_that_moves_takes_the_slots_of_its_new_replica() -> None:
-    """The host of the third, of rank 8, fails; its requests for rank 1 go on in slots of rank 1."""
-    simulation = slots(*(long(LOW) for _ in range(3)), replicas=3, failures=((2, 0.3, None),)).simulation()
-    table = simulation.recorder.requests()
-    assert (table.status == "finished").all()
-    assert sorted(table.migrations) == [0, 0, 1]
-    assert [cache.adapter_tokens for cache in simulation.fleet.caches[:2]] == [4, 4]
 
 
 @pytest.mark.parametrize("back_s, status", [(2.0, "finished"), (None, "rejected")])

@@ -15,12 +15,9 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
-from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
-from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring
 from simlora.policies.eviction.banded_lru import BandedLru
-from tests.engine.by_hand import BOTH, chunks_s, load_s, prefill_s
+from tests.engine.by_hand import chunks_s, load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import IRREGULAR, LOADERS, Case, Row, pressed, shared_prefixes, tiered
 
@@ -42,13 +39,6 @@ def case(*rows: Row, hashes: tuple[tuple[int, ...], ...] = TWO, **changes: objec
     return Case(rows=rows, **(known | cached | changes))  # type: ignore[arg-type]
 
 
-def ran(of: Case, fast_forward: bool = True) -> Simulation:
-    """The case after its run."""
-    simulation = Simulation(of.scenario(fast_forward=fast_forward))
-    simulation.run()
-    return simulation
-
-
 def found(of: Case) -> list[int]:
     """The cached tokens of each request."""
     tokens: list[int] = of.table().cached_tokens.tolist()
@@ -59,11 +49,10 @@ AFTER = case(Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2), kv_store_tokens=1
 """The second request goes to another replica than the first, which has ended."""
 
 
-@BOTH
 @pytest.mark.parametrize("servers", [1, 2])
-def test_another_replica_finds_in_the_store_what_one_has_computed(fast_forward: bool, servers: int) -> None:
+def test_another_replica_finds_in_the_store_what_one_has_computed(servers: int) -> None:
     """Over its own card the copy takes as long however many servers there are; the last token has to be computed."""
-    simulation = ran(AFTER.but(kv_store_servers=servers), fast_forward)
+    simulation = AFTER.but(kv_store_servers=servers).simulation()
     table = simulation.recorder.requests()
     waits_s = 8 * 2**-6 + NETWORK_S + copy_s(8)
     assert table.cached_tokens.tolist() == [0, 8]
@@ -77,7 +66,7 @@ def test_another_replica_finds_in_the_store_what_one_has_computed(fast_forward: 
 def test_a_disk_serves_the_replicas_of_its_host_only() -> None:
     on_disk = AFTER.but(kv_store_tokens=0, kv_disk_tokens=10_000)
     assert found(on_disk) == [0, 0]
-    simulation = ran(on_disk.but(replicas_per_host=2))
+    simulation = on_disk.but(replicas_per_host=2).simulation()
     table, waits_s = simulation.recorder.requests(), 8 * 2**-5 + DISK_S + copy_s(8)
     assert table.cached_tokens.tolist() == [0, 8]
     assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
@@ -97,7 +86,7 @@ def test_what_the_host_has_is_not_fetched_again_and_the_rest_comes_from_the_near
     rows = tuple(Row(4.0 * i, None, 17, 2, 2) for i in range(3))
     tokens = ((1, 4, 9, 9), (1, 4, 8, 8), (1, 4, 8, 8))
     three = case(*rows, hashes=tokens, replicas=3, replicas_per_host=2)
-    simulation = ran(three.but(kv_disk_tokens=10_000, kv_store_tokens=10_000))
+    simulation = three.but(kv_disk_tokens=10_000, kv_store_tokens=10_000).simulation()
     assert simulation.recorder.requests().cached_tokens.tolist() == [0, 8, 16]
     facts = simulation.kv_tiers.facts()
     assert (facts["tokens_from_disk"], facts["tokens_from_store"]) == (8, 16)
@@ -138,7 +127,7 @@ def test_by_cost_it_is_fetched_only_if_that_takes_less_time_than_computing_it(fa
     token_s = (saved_s * (0.99 if faster else 1.01) - NETWORK_S - copy_s(8)) / 8
     of = AFTER.but(kv_fetch="by_cost", network_bytes_per_s=16 / token_s)
     of = of.but(coefficients={**C, "prefill.per_token_s": 2**-5})
-    simulation = ran(of)
+    simulation = of.simulation()
     table, storing = simulation.recorder.requests(), simulation.fleet.replicas[1].part(KvStoring)
     assert storing is not None
     assert table.cached_tokens.tolist() == [0, 8 if faster else 0]
@@ -153,17 +142,17 @@ def test_of_two_tiers_the_one_is_asked_that_saves_more() -> None:
         kv_fetch="by_cost", coefficients={**C, "prefill.per_token_s": 2**-3}, replicas_per_host=2
     )
     both = slow.but(kv_disk_tokens=10_000, network_bytes_per_s=4096.0)
-    facts = ran(both).kv_tiers.facts()
+    facts = both.simulation().kv_tiers.facts()
     assert (facts["tokens_from_disk"], facts["tokens_from_store"]) == (0, 8)
     alone = both.but(kv_store_tokens=0)
-    assert ran(alone).kv_tiers.facts()["tokens_from_disk"] == 8
+    assert alone.simulation().kv_tiers.facts()["tokens_from_disk"] == 8
     assert both.table().ttft_s[1] < alone.table().ttft_s[1]
 
 
 def test_what_no_tier_saves_is_counted_once() -> None:
     rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2))
     of = case(*rows, kv_fetch="by_cost", replicas_per_host=2, kv_disk_tokens=100, kv_store_tokens=100)
-    storing = [replica.part(KvStoring) for replica in ran(of).fleet.replicas]
+    storing = [replica.part(KvStoring) for replica in of.simulation().fleet.replicas]
     assert [part.tokens_recomputed for part in storing if part is not None] == [0, 8]
 
 
@@ -175,7 +164,7 @@ def test_a_straggler_fetches_what_it_would_compute_more_slowly() -> None:
 
 def test_equal_prompts_are_written_once_although_none_is_there_yet() -> None:
     rows = tuple(Row(0.0, None, 9, 1, 1) for _ in range(4))
-    facts = ran(case(*rows, hashes=TWO * 2, replicas=4, kv_store_tokens=100)).kv_tiers.facts()
+    facts = case(*rows, hashes=TWO * 2, replicas=4, kv_store_tokens=100).simulation().kv_tiers.facts()
     assert (facts["tokens_to_store"], facts["tokens_from_store"]) == (8, 0)
 
 
@@ -187,31 +176,9 @@ def test_a_write_that_overtakes_what_it_follows_is_found_behind_it() -> None:
     )
     assert found(of) == [0, 0, 12]
     # The first one's host fails while it writes: nothing can begin with the block that came alone.
-    lost = ran(of.but(failures=((0, 0.15, 1.0),), until_s=0.9))
+    lost = of.but(failures=((0, 0.15, 1.0),), until_s=0.9).simulation()
     assert lost.kv_tiers.shared is not None
     assert (lost.kv_tiers.shared.prefixes.tokens, len(lost.kv_tiers.shared.coming)) == (0, 0)
-
-
-def test_what_a_request_has_on_the_host_takes_of_the_room_for_what_it_fetches() -> None:
-    """Of a host for twenty tokens, eight are its own, and eight another's that waits: eight more come after that."""
-    simulation = Simulation(AFTER.but(host_kv_tokens=20).scenario())
-    simulation.run()
-    (replica, _), store = simulation.fleet.replicas, simulation.kv_tiers.shared
-    assert isinstance(replica.kv, PrefixCachingKV)
-    assert store is not None
-    tree, long = replica.kv.tree, Request(9, None, 0.0, 17, 1, None, (2, 8, 5, 6))
-    other = Request(8, None, 0.0, 9, 1, None, (3, 9))
-    tree.bring_to_host(Request(7, None, 0.0, 9, 1, None, (2, 8)), 8, 0.0, 0.0)
-    tree.bring_to_host(other, 8, 0.0, 0.0)
-    tree.keep(other)
-    store.prefixes.add(long, 16, 0.0)
-    storing = replica.part(KvStoring)
-    assert storing is not None
-    storing.on_queue(long, True)
-    assert tree.known_tokens(long, 16) == 8, "it waits for room"
-    storing.on_queue(other, False)
-    simulation.clock.run()
-    assert (tree.known_tokens(long, 16), tree.awaited_tokens) == (16, 16)
 
 
 def test_kv_that_could_not_be_matched_is_not_fetched() -> None:
@@ -221,23 +188,19 @@ def test_kv_that_could_not_be_matched_is_not_fetched() -> None:
     for matches, tokens in (True, 8), (False, 0):
         brings_nothing = partial(BandedLru, every_s=1000.0, idle=0.0, idle_to=0.0, dependencies=matches)
         brings_nothing = partial(brings_nothing, matches_invalid=matches)
-        simulation = Simulation(of.scenario(eviction=brings_nothing))
-        simulation.run()
+        simulation = of.simulation(eviction=brings_nothing)
         assert simulation.recorder.requests().cached_tokens.tolist() == [0, tokens]
         assert simulation.kv_tiers.facts()["tokens_from_store"] == tokens
 
 
 def test_no_more_is_fetched_than_the_host_has_room_for() -> None:
     rows = (Row(0.0, None, 17, 2, 2), Row(4.0, None, 17, 2, 2))
-    simulation = ran(case(*rows, hashes=((1, 4, 5, 6),) * 2, host_kv_tokens=9, kv_store_tokens=100))
+    simulation = case(*rows, hashes=((1, 4, 5, 6),) * 2, host_kv_tokens=9, kv_store_tokens=100).simulation()
     assert simulation.recorder.requests().cached_tokens.tolist() == [0, 8]
     assert simulation.kv_tiers.facts()["tokens_from_store"] == 8
 
 
-@BOTH
-def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others_follow(
-    fast_forward: bool,
-) -> None:
+def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others_follow() -> None:
     """One request at a time, and room for one prompt on the host: the next but one is fetched when the next begins."""
     short = [(0.0, (1, 4), 2), (1.0, (), 2), (2.0, (2, 8), 2), (4.0, (), 30)]
     behind = [(4.1, (), 1), (4.125, (1, 4), 30), (4.15, (), 1), (4.175, (2, 8), 2)]
@@ -245,8 +208,7 @@ def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others
     of = case(
         *rows, hashes=tuple(hashes for _, hashes, _ in (*short, *behind)), host_kv_tokens=9, max_num_seqs=1
     )
-    simulation = ran(of.but(kv_store_tokens=100, network_bytes_per_s=4096.0), fast_forward)
-    table = simulation.recorder.requests()
+    table = of.but(kv_store_tokens=100, network_bytes_per_s=4096.0).table()
     assert table.replica.tolist() == [0, 1] * 4
     assert table.cached_tokens.tolist()[5::2] == [8, 8]
     assert table.kv_cold_start_s[7] == pytest.approx(copy_s(8)), "it was there when its turn came"
@@ -259,7 +221,7 @@ def test_a_swapper_takes_what_was_fetched_at_the_same_boundary_however_many_step
     of = case(
         *requests, hashes=TWO * 3, host_kv_tokens=20, kv_store_tokens=40, network_bytes_per_s=4096.0, **small
     )
-    fast, plain = (ran(of, fast_forward).recorder for fast_forward in (True, False))
+    fast, plain = (of.run(fast_forward=fast_forward) for fast_forward in (True, False))
     assert fast.requests().admitted_s.tolist() == pytest.approx(plain.requests().admitted_s.tolist())
 
 
@@ -288,7 +250,7 @@ def test_what_a_host_was_writing_when_it_failed_is_not_there() -> None:
     at_s = prefill_s(9) + copy_s(8) + write_s
     for fails_s, tokens in ((at_s - 0.01, 0), (at_s + 0.02, 8)):
         # It starts again with the first request, whose prompt it would store anew: that one is cut off by then.
-        simulation = ran(of.but(failures=((0, fails_s, 7.0),), until_s=7.0))
+        simulation = of.but(failures=((0, fails_s, 7.0),), until_s=7.0).simulation()
         assert simulation.kv_tiers.shared is not None
         assert simulation.kv_tiers.shared.prefixes.tokens == tokens
 
@@ -314,22 +276,6 @@ def test_stores_hold_what_they_have_room_for_and_what_is_fetched_is_counted_once
     assert of.kv_fetch == "by_cost" or not any(part.tokens_recomputed for part in storing)
     assert set(simulation.recorder.requests().status) <= {"finished", "rejected", "aborted"}
     event(f"fetched: {fetched > 0}")
-
-
-@pytest.mark.parametrize(
-    "changes, message",
-    [
-        ({"prefix_caching": False, "host_kv_tokens": 0}, r"needs replica\.prefix_caching=true"),
-        ({"host_kv_tokens": 0}, r"needs replica\.host_kv_bytes above 0"),
-        (
-            {"reserve": "paged", "others": 1, "own": {"block_size": 8}, "block_hashes": None},
-            "blocks of one size",
-        ),
-    ],
-)
-def test_it_says_what_it_needs(changes: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        Simulation(AFTER.but(**changes).scenario())
 
 
 def test_numbers_out_of_range_are_refused() -> None:

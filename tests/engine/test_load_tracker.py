@@ -8,20 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.engine.cluster.load_tracker import Load
 from simlora.engine.cluster.simulation import Simulation
-from simlora.policies.loads import SUMS, ReplicaLoad
+from simlora.policies.loads import SUMS
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView, LoadView
 from tests.engine.cases import LOADERS, Case, Row, divided, family
 from tests.examples import share
-
-ADAPTERS = (*(Adapter(i, name, 2 << i, 128, 8) for i, name in enumerate("ab")), None)
 
 
 class Audit(Router):
@@ -106,37 +101,3 @@ def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first
     simulation = audit.simulation = Simulation(replace(scenario, policies=policies))
     simulation.run()
     assert audit.asked >= len(rows)
-
-
-def loads(batch_size: int) -> Load:
-    return Load([ReplicaLoad(batch_size) for _ in range(3)])
-
-
-def test_of_an_adapter_that_is_not_used_no_replica_has_requests() -> None:
-    assert loads(10).uses(7).tolist() == [False, False, False]
-    assert loads(10).requests_for(ADAPTERS[0]).tolist() == [0, 0, 0]
-
-
-@given(
-    size=st.integers(1, 5),
-    changes=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(ADAPTERS), st.booleans()), max_size=80),
-)
-def test_full_batches_are_those_of_one_adapter_or_of_the_base_model(
-    size: int, changes: list[tuple[int, Adapter | None, bool]]
-) -> None:
-    """Requests come and go; after each, every replica is counted again."""
-    load, there = loads(size), Counter[tuple[int, Adapter | None]]()
-    for replica, adapter, comes in changes:
-        if not comes and not there[replica, adapter]:
-            continue
-        (load.add if comes else load.take)(replica, Request(0, adapter, 0.0, 1, 1))
-        there[replica, adapter] += 1 if comes else -1
-        assert load.full_batches.tolist() == [sum(there[r, a] // size for a in ADAPTERS) for r in range(3)]
-    for a in ADAPTERS:
-        assert load.requests_for(a).tolist() == [there[r, a] for r in range(3)]
-    as_told = load.copy()
-    load.add(0, Request(0, None, 0.0, 1, 1))
-    load.add(0, Request(0, ADAPTERS[0], 0.0, 1, 1))
-    assert as_told.requests_for(None)[0] == there[0, None]
-    assert as_told.requests_for(ADAPTERS[0])[0] == there[0, ADAPTERS[0]]
-    assert as_told.full_batches[0] == sum(there[0, a] // size for a in ADAPTERS)

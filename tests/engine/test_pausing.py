@@ -74,12 +74,6 @@ def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_
     assert (table.status == "finished").all()
 
 
-def test_the_clock_may_stop_while_a_request_is_paused() -> None:
-    table = CASE.but(until_s=FIRST_S + merge_s(1)).table()
-    assert table.status.tolist() == ["finished", "unfinished", "unfinished"]
-    assert (table.first_token_s[2], table.replica[2]) == (TOGETHER_S, 0)
-
-
 def moved(case: Case, period_s: float):
     """Run a case in which the third request moves to replica 1; return the recorder and its context then."""
     contexts: list[int] = []
@@ -128,16 +122,3 @@ def test_dloras_worked_example(scheduler: str, latency_s: float) -> None:
     example |= {"adapter_load.bytes_per_s": 1.0, "collectives.bytes_per_s": 1.0}
     table = CASE.but(rows=(Row(0.0, A, 4, 4, 4),), scheduler=scheduler, coefficients=example).table()
     assert table.latency_s[0] == pytest.approx(latency_s, abs=1e-12)
-
-
-def test_of_several_paused_requests_the_last_one_is_preempted() -> None:
-    rows = (Row(0.0, A, 4, 2, 2), Row(0.0, B, 4, 9, 9), *(Row(0.0, A, 4, 8, 8),) * 3)
-    assert TIGHT.but(rows=rows, capacity=41).table().preemptions.tolist() == [0, 0, 0, 0, 1]
-
-
-def test_what_is_prefetched_leaves_the_kv_of_the_paused_alone() -> None:
-    """Beside the paused one's 6 slots and 4, and the second's 5 to 13 and 8, adapter 2 with its 16 does not fit."""
-    rows = (Row(0.0, A, 4, 2, 2), Row(0.0, B, 4, 9, 9), Row(0.0, A, 4, 5, 5), Row(0.01, 2, 4, 2, 2))
-    table = TIGHT.but(rows=rows, capacity=40, loader="prefetching").table()
-    assert table.preemptions.tolist() == [0, 0, 0, 0]
-    assert (table.status == "finished").all()

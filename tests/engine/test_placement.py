@@ -16,8 +16,6 @@ from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s
 from tests.engine.cases import Case, Row
 
-NETWORK_S = 2**-9 + 64 / 1024
-"""An adapter of rank 1 over the network: its latency, and its 64 bytes."""
 Plan = dict[int, tuple[int, ...]]
 EACH: Plan = {0: (0,), 1: (1,)}
 SWAPPED: Plan = {0: (1,), 1: (0,)}

@@ -43,10 +43,6 @@ def exponential(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
     return rng.geometric(1 / 1000, n)
 
 
-def constant(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
-    return np.full(n, 1000)
-
-
 def two_point(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
     """One request in ten is nine times as long as the others: mean 1,000."""
     return np.where(rng.random(n) < 0.1, 5000, 5000 // 9)
@@ -85,26 +81,22 @@ def pollaczek_khinchine(rate: float) -> float:
 
 @pytest.mark.parametrize(
     "services, theory",
-    [
-        (exponential, lambda rate: rate / (1 - rate)),
-        (constant, lambda rate: rate / (2 * (1 - rate))),
-        (two_point, pollaczek_khinchine),
-    ],
-    ids=["M/M/1", "M/D/1", "M/G/1 (Pollaczek-Khinchine)"],
+    [(exponential, lambda rate: rate / (1 - rate)), (two_point, pollaczek_khinchine)],
+    ids=["M/M/1", "M/G/1 (Pollaczek-Khinchine)"],
 )
 def test_one_server_waits_as_theory_says(services: Services, theory: Callable[[float], float]) -> None:
-    rate, n = 0.6, 5000
+    rate, n = 0.6, 3000
     means = []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         means.append(waits(prompts(arrivals(rng, rate, n), services(rng, n)))[WARM_UP:].mean())
-    assert_mean(means, theory(rate), power=0.05)
+    assert_mean(means, theory(rate), power=0.06)
 
 
 def test_one_server_waits_as_lindley_says_for_every_single_request() -> None:
     """W[n+1] = max(W[n] + S[n] - A[n], 0): no statistics, so no tolerance but rounding."""
     rng = np.random.default_rng(1)
-    arrival_s, tokens = arrivals(rng, 0.9, 3000), two_point(rng, 3000)
+    arrival_s, tokens = arrivals(rng, 0.9, 1000), two_point(rng, 1000)
     expected = [0.0]
     for gap_s, service in zip(np.diff(arrival_s), tokens, strict=False):
         expected.append(max(expected[-1] + service * TOKEN_S - gap_s, 0.0))
@@ -118,11 +110,8 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
-@pytest.mark.parametrize(
-    "servers, utilisation", [(1, 0.5), (2, 0.7), (4, 0.8)], ids=["M/M/1", "M/M/2", "M/M/4"]
-)
-def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
-    rate, n = servers * utilisation, 8000
+def test_c_seats_wait_as_erlang_says() -> None:
+    servers, rate, n = 4, 3.2, 5000
     means = []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -130,7 +119,7 @@ def test_c_seats_wait_as_erlang_says(servers: int, utilisation: float) -> None:
         means.append(waits(SEATS.but(rows=rows, max_num_seqs=servers))[WARM_UP:].mean())
     theory = erlang_c(servers, rate) / (servers - rate)
     # Seats are taken at the end of a step only: an arrival waits for at most one step more.
-    assert_mean(means, theory, power=0.05, bias=TOKEN_S)
+    assert_mean(means, theory, power=0.07, bias=TOKEN_S)
 
 
 def erlang_b(servers: int, load: float) -> float:
@@ -139,9 +128,8 @@ def erlang_b(servers: int, load: float) -> float:
     return terms[-1] / sum(terms)
 
 
-@pytest.mark.parametrize("servers, load", [(1, 0.5), (4, 3.0)], ids=["M/M/1/1", "M/M/4/4"])
-def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says(servers: int, load: float) -> None:
-    n, lost = 4000, []
+def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says() -> None:
+    servers, load, n, lost = 4, 3.0, 2500, []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
         rows = answers(arrivals(rng, load, n), exponential(rng, n))
@@ -173,14 +161,13 @@ class Counting:
         self.since_s, self.outstanding = now_s, int(self.view.outstanding.sum())
 
 
-@pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
-def test_littles_law_holds_on_every_run(reserve: str) -> None:
+def test_littles_law_holds_on_every_run() -> None:
     """L = λ W: the mean number in the cluster, as the router counts, and the mean latency of the table."""
     rng = np.random.default_rng(3)
     n = 500
     columns = (arrivals(rng, 8.0, n), rng.integers(0, 3, n), rng.integers(1, 60, n), rng.integers(1, 40, n))
     rows = tuple(Row(t, int(a), int(p), int(o), int(o) + 5) for t, a, p, o in zip(*columns, strict=True))
-    simulation = Simulation(Case(rows=rows, capacity=250, replicas=2, reserve=reserve).scenario())
+    simulation = Simulation(Case(rows=rows, capacity=250, replicas=2, reserve="paged").scenario())
     counted = Counting(simulation)
     table = simulation.run().requests()
     assert (table.status == "finished").all()

@@ -33,6 +33,22 @@ FAR_SLOTS: dict[str, Any] = {
 }
 """The first replica has two slots of rank 1, the second one of rank 8."""
 
+SLOTS: dict[str, Any] = {
+    "adapter_memory": "slots",
+    "eviction": "lru",
+    "max_loras": 3,
+    "adapter_region_tokens": 96,
+}
+DRAFT: dict[str, Any] = {"speculative_tokens": 2}
+TIERS: dict[str, Any] = {
+    "prefix_caching": True,
+    "host_kv_tokens": 20,
+    "kv_disk_tokens": 20,
+    "reserve": "paged",
+}
+APART: dict[str, Any] = {"prefill_replicas": 1, "reserve": "paged"}
+SERVER: dict[str, Any] = {"lora_server_gpus": 1, "loader": "cached"}
+
 
 def without(prefix: str) -> dict[str, object]:
     return {
@@ -69,6 +85,39 @@ def without(prefix: str) -> dict[str, object]:
         (DISTRIBUTED | {"loader": "cpu_assisted"}, "loader=cpu_assisted computes with adapters in host"),
         (DISTRIBUTED | {"max_cpu_loras": 4}, "cluster.adapter_pool=distributed limits a host by"),
         ({"tp": 2, "engines_per_gpu": 2}, "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2"),
+        ({"scheduler": "credit", "adapter_bits": 4}, "adapter_bits is 4, must be 16 or null"),
+        (DRAFT | {"scheduler": "credit"}, "needs a scheduler that merges no adapters"),
+        (DRAFT | {"engines_per_gpu": 2}, "needs cluster.engines_per_gpu=1"),
+        (DRAFT | {"reserve": "padded"}, "needs replica.reserve full, peak or paged"),
+        (TIERS | {"prefix_caching": False, "host_kv_tokens": 0}, "needs replica.prefix_caching=true"),
+        (TIERS | {"host_kv_tokens": 0}, "needs replica.host_kv_bytes above 0"),
+        (TIERS | OTHERS | {"own": {"block_size": 8}}, "blocks of one size"),
+        (APART | {"prefill_replicas": 2}, "cluster.prefill_replicas is 2, must be"),
+        (APART | {"placement": "contiguous"}, "needs placement=replicate_all"),
+        (APART | {"prefix_caching": True, "reserve": "full"}, "needs replica.prefix_caching=false"),
+        (
+            APART | {"reserve": "padded"},
+            "replica.reserve is padded, must be full, peak or paged where prefill",
+        ),
+        (APART | {"scheduler": "merged_per_batch"}, "needs a scheduler that pauses the requests of other"),
+        (APART | {"engines_per_gpu": 2}, "needs cluster.engines_per_gpu=1"),
+        (APART | {"failures": ((0, 1.0, 2.0),)}, "needs a cluster without cluster.failures"),
+        (APART | {"migrates_every_s": 1.0}, "needs migration=stay"),
+        (APART | BY_QUEUE, "needs autoscaler=fixed"),
+        (SERVER | {"loader": "blocking"}, "loader=cached: it has all adapters"),
+        (SERVER | SLOTS, "replica.adapter_memory=unified"),
+        (SERVER | {"scheduler": "credit"}, "a scheduler that merges no adapters"),
+        (SERVER | DRAFT, "speculation.tokens=0"),
+        (SERVER | {"engines_per_gpu": 2}, "cluster.engines_per_gpu=1"),
+        (SERVER | BY_QUEUE, "autoscaler=fixed"),
+        (SERVER | {"failures": ((0, 1.0, None),)}, "no failures or stragglers"),
+        (SERVER | {"slow_links": ((0, 1.0, None, 2.0),)}, "no cluster.slow_links"),
+        (SERVER | MOVING, "does not load adapters"),
+        (SERVER | TIERS | {"eviction": "cost_model", "kv_disk_tokens": 0}, "another eviction"),
+        (SERVER | {"tp": 2}, "replica.tp=1"),
+        (SERVER | {"max_cpu_loras": 2}, "replica.max_cpu_loras=null"),
+        (SERVER | DISTRIBUTED | {"placement": "random"}, "adapter_pool=replicated"),
+        (SERVER | OTHERS, "replicas that are all alike"),
     ],
 )
 def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -> None:

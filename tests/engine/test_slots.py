@@ -22,7 +22,6 @@ CASE = Case(
     max_loras=2,
     adapter_region_tokens=2 * 16,
 )
-PARTITION = {"adapter_memory": "partition", "adapter_region_tokens": 8}
 FAR = 50.0
 """By then all requests have left."""
 
@@ -60,17 +59,6 @@ def test_slots_and_host_memory_keep_the_adapters_used_last(
     assert ttfts_s == pytest.approx([wait_s + prefill_s(4) for wait_s in waits_s], abs=1e-12)
     assert recorder.adapter_loads == sum(wait_s > 0 for wait_s in waits_s)
     assert recorder.disk_loads == sum(wait_s >= disk_s(1) for wait_s in waits_s)
-
-
-def test_kv_takes_none_of_the_adapters_slots_and_they_none_of_kvs() -> None:
-    """40 token slots hold a prompt of 39 and its token beside both adapters, and not one more."""
-    fits = CASE.but(rows=(Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 39, 1, 1)), capacity=40, block_size=1)
-    simulation = fits.simulation()
-    assert simulation.recorder.requests().status.tolist() == ["finished", "finished"]
-    assert simulation.fleet.replicas[0].kv.adapters.adapter_tokens == 32
-    table = fits.but(rows=(Row(0.0, 1, 40, 1, 1),)).table()
-    assert table.status.tolist() == ["rejected"]
-    assert "replica.kv_token_budget 40" in table.reason[0]
 
 
 LATER = Row(2**-10, 1, 4, 1, 1)
@@ -115,19 +103,6 @@ def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped() 
     assert (looking.finish_s - free.finish_s).tolist() == pytest.approx([5 * look_s] * 3, abs=1e-12)
 
 
-def test_no_further_adapter_overtakes_one_that_a_partition_has_no_room_for() -> None:
-    """Eight token slots: ranks 1 and 1 fit, ranks 1 and 2 do not, and one that fits in none is rejected."""
-    rows = (Row(0.0, 0, 4, 9, 9), Row(0.0, 1, 4, 9, 9), Row(0.0, 2, 4, 9, 9), Row(0.0, 0, 4, 1, 1))
-    case = CASE.but(rows=rows, ranks=(1, 2, 1), max_loras=None, **PARTITION)
-    table = case.table()
-    assert table.admitted_s[3] < table.finish_s[0] <= table.admitted_s[1] < table.admitted_s[2]
-    fits = case.but(rows=(rows[0], rows[2])).table()
-    assert fits.admitted_s[1] < fits.finish_s[0]
-    never = CASE.but(rows=(Row(0.0, 2, 4, 1, 1), Row(0.0, 0, 4, 1, 1)), **PARTITION).table()
-    assert never.status.tolist() == ["rejected", "finished"]
-    assert never.reason[0] == "its adapter does not fit replica.adapter_region_tokens 8"
-
-
 def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() -> None:
     """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
     rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))
@@ -135,31 +110,3 @@ def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() 
     ahead = blocking.but(loader="prefetching").run()
     assert blocking.table().cold_start_s[2] == load_s(4)
     assert (ahead.requests().cold_start_s[2], ahead.adapter_loads) == (0.0, 3)
-
-
-# A clock that stops -------------------------------------------------------------------------
-
-
-def test_a_clock_that_stops_leaves_what_still_runs_unfinished_and_one_that_stops_late_changes_nothing() -> (
-    None
-):
-    rows = (Row(0.0, None, 4, 2, 2), Row(0.0, None, 4, 30, 30), Row(FAR, None, 4, 1, 1))
-    case = CASE.but(rows=rows)
-    recorder = case.but(until_s=0.3).run()
-    table = recorder.requests()
-    assert table.status.tolist() == ["finished", "unfinished", "unfinished"]
-    assert 1 < recorder.token_steps < 30
-    assert table.replica.tolist() == [0, 0, -1], "the last one had not come yet"
-    assert table.admitted_s[1] == 0.0 < table.first_token_s[1] == table.first_token_s[0]
-    assert table[["finish_s", "latency_s", "tpot_s"]].loc[1].isna().all()
-    assert case.but(until_s=1e6).table().equals(case.table())
-
-
-@pytest.mark.parametrize("until_s", [0.15, 0.3])
-def test_a_stopped_run_has_seen_what_the_plain_loop_had(until_s: float) -> None:
-    """At 0.25 s the batch is full; of the waiting requests, one came after the last boundary before the end."""
-    rows = (Row(0.0, None, 4, 90, 90), *(Row(at_s, None, 4, 9, 9) for at_s in (0.01, 0.1, until_s - 2**-12)))
-    case = CASE.but(rows=rows, max_num_seqs=1, until_s=until_s)
-    fast, plain = case.simulation(), case.simulation(fast_forward=False)
-    assert fast.fleet.replicas[0].most_waiting == plain.fleet.replicas[0].most_waiting == 2
-    assert fast.recorder.boundaries < plain.recorder.boundaries

@@ -22,7 +22,7 @@ from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import IterationModel
 from simlora.memory.reservation import Lookahead, Paged, Peak, Reservation
 from simlora.policies.scheduling.base import SchedulerOutput
-from tests.engine.cases import COEFFICIENTS, TINY, Case, Row, family, speculative
+from tests.engine.cases import COEFFICIENTS, TINY, Case, Row
 
 ONE = Case(rows=(Row(0.0, None, 10, 41, 41),), speculative_tokens=3, acceptance=1.0)
 CALIBRATION = Calibration("test", "gpu", "tiny", 1, {}, COEFFICIENTS)
@@ -69,9 +69,8 @@ def test_verification_processes_each_proposed_token_with_the_adapter() -> None:
     )
 
 
-@pytest.mark.parametrize("acceptance", [0.1, 0.5, 0.8, 0.95])
-@pytest.mark.parametrize("tokens", [1, 3, 7])
-def test_so_many_tokens_a_step_as_accepted_independently(acceptance: float, tokens: int) -> None:
+@pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.8), (3, 0.5), (7, 0.95)])
+def test_so_many_tokens_a_step_as_accepted_independently(tokens: int, acceptance: float) -> None:
     """(1 - a^(k + 1)) / (1 - a): Leviathan et al. (ICML'23), equation 1."""
     draw = Speculation(tokens=tokens, acceptance=acceptance).accepted([], seed=5).draw
     count = 20_000
@@ -101,12 +100,6 @@ def test_acceptance_by_rank() -> None:
         by_rank.check_ranks([8, 16])
 
 
-def test_an_adapter_that_joins_later_accepts_as_the_mean_of_adapters() -> None:
-    found = Speculation(tokens=1, acceptance=1.0, adapter_acceptance=(0.0, 1.0)).accepted([8, 8], seed=1)
-    later = [found.draw(Request(id, Adapter(7, "a", 8, 1, 1), 0.0, 1, 9), 1) for id in range(4000)]
-    assert sum(later) / 4000 == pytest.approx(0.5, abs=0.03)
-
-
 def test_a_request_has_the_same_luck_under_every_policy_and_limit() -> None:
     rows = tuple(Row(i * 2**-4, i % 3, 9, 30, 30) for i in range(12))
     case = Case(rows=rows, speculative_tokens=3, adapter_acceptance=(0.2, 0.9))
@@ -123,15 +116,20 @@ def test_a_request_has_the_same_luck_under_every_policy_and_limit() -> None:
     assert len(steps) == 1
 
 
+@pytest.mark.parametrize(
+    ("by_adapter", "share"), [((0.0, 1.0), 0.5), ({8: 0.0, 64: 1.0}, 1.0)], ids=["the mean", "its rank's"]
+)
+def test_an_adapter_that_joins_later_accepts_as_the_mean_of_adapters_or_as_its_rank_does(
+    by_adapter: Any, share: float
+) -> None:
+    found = Speculation(tokens=1, acceptance=1.0, adapter_acceptance=by_adapter).accepted([8, 8], seed=1)
+    later = [found.draw(Request(id, Adapter(7, "a", 64, 1, 1), 0.0, 1, 9), 1) for id in range(4000)]
+    assert sum(later) / 4000 == pytest.approx(share, abs=0.03)
+
+
 @given(st.integers(0, 2**70))
 def test_mixed_bits_are_32(value: int) -> None:
     assert 0 <= mixed(value) < 2**32
-
-
-def test_an_adapter_that_joins_later_accepts_as_its_rank_does() -> None:
-    found = Speculation(tokens=1, adapter_acceptance={8: 0.0, 64: 1.0}).accepted([8], seed=1)
-    later = [found.draw(Request(id, Adapter(7, "a", 64, 1, 1), 0.0, 1, 9), 1) for id in range(100)]
-    assert later == [1] * 100
 
 
 def test_prompts_leave_room_in_a_pass_for_what_is_proposed() -> None:
@@ -204,12 +202,6 @@ def test_a_request_that_fits_only_without_proposals_is_rejected() -> None:
     assert one.but(speculative_tokens=3).table().status[0] == "rejected"
 
 
-@given(speculative(family, reserves=("paged",), preemptions=("recompute", "swap")))
-def test_all_tokens_come_also_where_requests_are_preempted(case: Case) -> None:
-    table = case.table()
-    assert set(table.status) <= {"finished", "rejected", "aborted"}
-
-
 # Drafts -------------------------------------------------------------------------------------
 
 
@@ -242,10 +234,7 @@ def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts() -> None:
     [
         ({"tokens": -1}, "speculation.tokens is -1"),
         ({"acceptance": 1.5}, "speculation.acceptance is 1.5"),
-        (
-            {"adapter_acceptance": (0.8, 0.2)},
-            r"speculation.adapter_acceptance is \[0.8, 0.2\], must have the lower",
-        ),
+        ({"adapter_acceptance": (0.8, 0.2)}, "must have the lower"),
         ({"adapter_acceptance": {}}, "must have a probability for each rank"),
         ({"most_running": 0}, "speculation.most_running is 0"),
     ],
@@ -253,19 +242,6 @@ def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts() -> None:
 def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Speculation(**wrong)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"scheduler": "credit"}, "needs a scheduler that merges no adapters"),
-        ({"engines_per_gpu": 2, "replicas": 2}, "needs cluster.engines_per_gpu=1"),
-        ({"reserve": "padded"}, "needs replica.reserve full, peak or paged"),
-    ],
-)
-def test_mechanisms_that_it_does_not_go_with_are_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ONE.but(**changes).simulation()
 
 
 def test_every_token_is_told_once_in_order() -> None:
