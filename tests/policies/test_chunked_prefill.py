@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,35 +29,43 @@ def begun(id: int, done: int, prompt_tokens: int = 30) -> Request:
     return request
 
 
-def test_waiting_requests_share_the_budget_in_order_of_arrival() -> None:
-    view = View(QUEUE)
-    assert schedule(view) == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 6))
-    assert view.tried == (FIRST, SECOND), "for the third no token is left"
+OLD, LATER = begun(7, done=18), begun(8, done=1)
 
 
-def test_each_running_request_takes_a_token_of_the_budget_and_decodes_in_the_same_iteration() -> None:
-    decision = schedule(View(QUEUE, running=4))
-    assert decision == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)
-
-
-def test_a_prefill_that_has_begun_goes_on_before_others_start() -> None:
-    old = begun(7, done=18)
-    assert schedule(View(QUEUE, prefilling=(old,))) == SchedulerOutput(prefill=(old, FIRST), chunks=(12, 4))
-
-
-def test_prefills_that_have_begun_go_on_in_order_of_admission_as_far_as_the_budget_reaches() -> None:
-    one, other, last = begun(9, done=20), begun(7, done=1), begun(8, done=1)
-    decision = schedule(View(QUEUE, running=2, prefilling=(one, other, last)))
-    assert decision == SchedulerOutput(prefill=(one, other), chunks=(10, 4), decode=True)
-
-
-def test_with_no_token_left_for_prefill_the_batch_decodes_until_something_changes() -> None:
-    view = View(QUEUE, running=16)
-    assert schedule(view) == SchedulerOutput(on_arrival=0)
-    assert view.tried == ()
-    assert schedule(View(QUEUE, running=20)) == SchedulerOutput(on_arrival=0), (
-        "more run than the budget has tokens"
-    )
+@pytest.mark.parametrize(
+    "view, expected",
+    [
+        (View(QUEUE), SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 6))),
+        (View(QUEUE, running=4), SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)),
+        (View(QUEUE, prefilling=(OLD,)), SchedulerOutput(prefill=(OLD, FIRST), chunks=(12, 4))),
+        (
+            View(QUEUE, running=2, prefilling=(OLD, LATER, begun(9, done=1))),
+            SchedulerOutput(prefill=(OLD, LATER), chunks=(12, 2), decode=True),
+        ),
+        (View(QUEUE, running=16), SchedulerOutput(on_arrival=0)),
+        (View(QUEUE, running=20), SchedulerOutput(on_arrival=0)),
+        (View(running=3), SchedulerOutput(on_arrival=0)),
+        (View(QUEUE, running=3, preempted=True), SchedulerOutput(steps=1, on_arrival=0)),
+        (View(QUEUE, prefilling=(OLD,), preempted=True), SchedulerOutput(prefill=(OLD,), chunks=(12,))),
+    ],
+    ids=[
+        "waiting requests share the budget in order of arrival",
+        "each running request takes a token of it and decodes in the same iteration",
+        "a prefill that has begun goes on before others start",
+        "prefills that have begun go on in order of admission as far as the budget reaches",
+        "with no token left the batch decodes until something changes",
+        "so it does where more run than the budget has tokens",
+        "and where none waits until one arrives",
+        "none starts at a boundary at which one was preempted",
+        "but what has begun goes on",
+    ],
+)
+def test_the_budget_goes_to_the_batch_then_to_prefills_that_have_begun_then_to_the_queue(
+    view: View, expected: SchedulerOutput
+) -> None:
+    assert schedule(view) == expected
+    started = [request for request in expected.prefill if request in QUEUE]
+    assert view.tried == tuple(started), "for the next one no token is left"
 
 
 def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
@@ -137,17 +146,6 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
     assert looked_at(queue[:3], (A,)).tried == (first,)
     assert looked_at(queue[:3], (A,)).tried == ()
     assert looked_at(queue[:3] + base, (A,)).tried == (first, *base), "the base model needs none either"
-
-
-def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:
-    assert schedule(View(QUEUE, running=3, preempted=True)) == SchedulerOutput(steps=1, on_arrival=0)
-    old = begun(7, done=18)
-    after = schedule(View(QUEUE, prefilling=(old,), preempted=True))
-    assert after == SchedulerOutput(prefill=(old,), chunks=(12,)), "what has begun goes on"
-
-
-def test_with_nobody_waiting_the_batch_decodes_until_somebody_arrives() -> None:
-    assert schedule(View(running=3)) == SchedulerOutput(on_arrival=0)
 
 
 @given(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import numpy as np
 import pytest
 
-import simlora
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.routing.rank_bands import RankBands
 from tests.policies.hand import Cluster
@@ -93,32 +89,3 @@ def test_the_base_model_stands_below_all_ranks() -> None:
     router = told(asked(0), asked(64))
     assert router.route(asked(0, tokens=1), np.array([0, 1]), Cluster()) == 0
     assert router.route(asked(64, tokens=1), np.array([0, 1]), Cluster()) == 1
-
-
-def test_no_slack_is_no_band() -> None:
-    with pytest.raises(InputError, match=r"router\.slack is 0, must be greater than 0 requests"):
-        RankBands(slack=0)
-    with pytest.raises(
-        InputError, match=r"router\.window is 0, must be a whole number of requests, at least 1"
-    ):
-        RankBands(window=0)
-
-
-def test_in_a_cluster_ranks_are_apart_and_replicas_even() -> None:
-    settings = [
-        "workload=synthetic",
-        "workload.ranks=[64,32,16,8]",
-        "workload.adapters=40",
-        "cluster.replicas=4",
-    ]
-    settings += ["workload.arrivals.rate_rps=12", "workload.duration_s=60", "gpu=a100_80g", "timeline=false"]
-    mixed, apart = (
-        simlora.simulate([*settings, f"router={name}"]).requests for name in ("most_idle", "rank_bands")
-    )
-    for requests, most in ((mixed, 0.4), (apart, 1.0)):
-        shares = requests.groupby("replica")["rank"].agg(
-            lambda ranks: Counter(ranks).most_common(1)[0][1] / len(ranks)
-        )
-        assert shares.mean() <= most
-    assert shares.mean() > 0.75
-    assert apart["replica"].value_counts(normalize=True).between(0.15, 0.35).all()

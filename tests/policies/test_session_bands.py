@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import simlora
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.routing import session_bands
 from simlora.policies.routing.rank_bands import RankBands
@@ -22,23 +20,13 @@ def turn(session: str | None, rank: int = 8, tokens: int = 10) -> Request:
     return Request(0, ADAPTERS[rank], 0.0, 10, tokens, session)
 
 
-def test_a_turn_goes_where_the_one_before_went() -> None:
+def test_a_turn_goes_where_the_one_before_went_unless_that_has_too_much_to_do_or_is_gone() -> None:
     router = SessionBands(slack=2, session_slack=4)
     assert router.route(turn("a"), ALL, Cluster((1, 1, 0, 1))) == 2
     assert router.route(turn("a"), ALL, Cluster((0, 0, 3, 0))) == 2
     assert router.route(turn("b"), ALL, Cluster((0, 1, 1, 1))) == 0
-
-
-def test_it_goes_elsewhere_when_that_has_too_much_to_do_and_stays_there() -> None:
-    router = SessionBands(slack=2, session_slack=4)
-    assert router.route(turn("a"), ALL, Cluster((1, 1, 0, 1))) == 2
     assert router.route(turn("a"), ALL, Cluster((1, 0, 4, 1))) == 1
-    assert router.route(turn("a"), ALL, Cluster((0, 1, 0, 0))) == 1
-
-
-def test_it_goes_elsewhere_when_that_is_gone() -> None:
-    router = SessionBands()
-    assert router.route(turn("a"), ALL, Cluster((1, 1, 0, 1))) == 2
+    assert router.route(turn("a"), ALL, Cluster((0, 1, 0, 0))) == 1, "it stays there"
     assert router.route(turn("a"), np.array([0, 3]), Cluster((1, 0, 0, 0))) == 3
 
 
@@ -69,20 +57,3 @@ def test_turns_that_come_back_count_for_the_width_of_their_band() -> None:
     assert (
         router.route(turn(None, 64, tokens=1), ALL, Cluster((0, 0, 1, 1))) == 1
     )  # all but the first are rank 64's
-
-
-@pytest.mark.parametrize("key", ["slack", "session_slack"])
-def test_no_slack_is_none(key: str) -> None:
-    with pytest.raises(InputError, match=rf"router\.{key} is 0, must be greater than 0 requests"):
-        SessionBands(**{key: 0})
-
-
-def test_in_a_cluster_conversations_find_their_kv() -> None:
-    settings = ["workload=agent", "workload.rate_rps=6", "workload.duration_s=120", "gpu=a100_80g"]
-    settings += ["cluster.replicas=4", "replica.reserve=paged", "replica.prefix_caching=true"]
-    apart, together = (
-        simlora.simulate([*settings, f"router={name}"]) for name in ("most_idle", "session_bands")
-    )
-    assert together.summary["kv"]["hit_rate"] > apart.summary["kv"]["hit_rate"] + 0.2
-    places = together.requests["replica"].value_counts(normalize=True)
-    assert places.between(0.1, 0.5).all()
