@@ -70,7 +70,7 @@ def test_a_value_is_what_it_looks_like(text: str, value: Any) -> None:
 TREES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**17), 10**17) | st.floats(allow_nan=False) | st.text(),
     lambda below: st.lists(below) | st.dictionaries(st.text(), below),
-    max_leaves=20,
+    max_leaves=8,
 )
 
 

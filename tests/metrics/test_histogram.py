@@ -69,6 +69,8 @@ def test_neither_buffer_nor_chunk_size_shows_in_the_result(some_runs, chunk, row
 def test_by_hand():
     gaps = TokenGaps()
     gaps.add_run(0.1, 0.1, 3, 2)  # 0.1 0.2 0.3, twice
+    gaps.add_run(0.1, 0.0, 0, 4)
+    gaps.add_run(0.1, 0.0, 4, 0)
     gaps.add(0.5)
     gaps.add(1.0, 3)
     assert gaps.count == 10
@@ -100,13 +102,6 @@ def test_what_lies_outside_the_range_counts_in_the_outermost_bins():
     assert gaps.quantile(0.25) <= LOWEST_S * (1 + BIN_WIDTH)
     assert gaps.quantile(1.0) >= HIGHEST_S
     assert gaps.mean() == pytest.approx((1.0 + 2 * HIGHEST_S) / 4)
-
-
-def test_a_run_of_no_steps_or_no_sequences_is_nothing():
-    gaps = TokenGaps()
-    gaps.add_run(0.1, 0.0, 0, 4)
-    gaps.add_run(0.1, 0.0, 4, 0)
-    assert gaps.count == 0
 
 
 def test_nothing_has_no_mean_and_no_quantile():
