@@ -118,13 +118,13 @@ def test_a_curve_maps_counts_to_seconds_and_stands_for_coefficients() -> None:
 @pytest.mark.parametrize(
     "kernel, name",
     [
+        # padded products may name what GPUs say to each other
         (
             "padded_bmm: {decode: {per_sequence_max_rank_s: 1e-9}}",
             "padded_bmm.decode.per_sequence_max_rank_s",
         ),
-        ("mine: {decode: {x_s: 1e-9}}", "mine.decode.x_s"),
+        ("mine: {decode: {x_s: 1e-9}}", "mine.decode.x_s"),  # a user's own kernel has its own names
     ],
-    ids=["padded products may name what GPUs say to each other", "a user's own kernel has its own names"],
 )
 def test_kernels_have_coefficients_of_their_own(kernel: str, name: str) -> None:
     assert (

@@ -52,11 +52,10 @@ def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: 
 @pytest.mark.parametrize(
     "requests, cut",
     [
-        ([(1, 2, 3)], [(1, 2, 3)]),
-        ([(1, 2, 3), (1, 2, 7, 8)], [(1, 2), (3,), (7, 8)]),
-        ([(1, 2, 3), (1,)], [(1,), (2, 3)]),
+        ([(1, 2, 3)], [(1, 2, 3)]),  # what one brought
+        ([(1, 2, 3), (1, 2, 7, 8)], [(1, 2), (3,), (7, 8)]),  # where another parts from it
+        ([(1, 2, 3), (1,)], [(1,), (2, 3)]),  # where another ends
     ],
-    ids=["what one brought", "where another parts from it", "where another ends"],
 )
 def test_a_segment_is_cut_where_requests_differ(
     cache: PrefixTree, requests: list[tuple[int, ...]], cut: list[tuple[int, ...]]

@@ -46,18 +46,11 @@ def test_a_queue_that_grows_all_the_time_is_past_saturation() -> None:
 @pytest.mark.parametrize(
     "waits_s, gap_s, label",
     [
-        ([3.0] * 200, 1.0, "near"),
-        ([0.1] * 190 + [float(i) for i in range(10)], 1.0, "below"),
-        ([0.1] * 29, 1.0, "unknown"),
-        ([0.1] * 100, 0.5, "unknown"),
-        ([0.1] * 50, 0.0, "unknown"),
-    ],
-    ids=[
-        "a queue that never empties and does not grow is near saturation",
-        "a burst at the end is no saturation",
-        "a few requests say nothing",
-        "a run as short as a few services says nothing",
-        "arrivals at one instant say nothing",
+        ([3.0] * 200, 1.0, "near"),  # a queue that never empties and does not grow is near saturation
+        ([0.1] * 190 + [float(i) for i in range(10)], 1.0, "below"),  # a burst at the end is no saturation
+        ([0.1] * 29, 1.0, "unknown"),  # a few requests say nothing
+        ([0.1] * 100, 0.5, "unknown"),  # a run as short as a few services says nothing
+        ([0.1] * 50, 0.0, "unknown"),  # arrivals at one instant say nothing
     ],
 )
 def test_waits_have_a_label(waits_s: list[float], gap_s: float, label: str) -> None:

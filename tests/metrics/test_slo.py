@@ -29,24 +29,15 @@ TOKENS = table(
 @pytest.mark.parametrize(
     "frame, targets, share",
     [
-        (FIVE, SloTargets(ttft_s=6.0), 3 / 5),
-        (FIVE, SloTargets(ttft_s=2.0), 1 / 5),
-        (FIVE, SloTargets(ttft_s=2.0 + 1e-9), 2 / 5),
-        (FIVE, SloTargets(ttft_s=3.0, latency_s=6.0), 1 / 5),
-        (FIVE, SloTargets(), 3 / 5),
-        (TOKENS, SloTargets(tpot_s=0.1), 1 / 2),
+        (FIVE, SloTargets(ttft_s=6.0), 3 / 5),  # aborted and rejected requests missed
+        (FIVE, SloTargets(ttft_s=2.0), 1 / 5),  # a target is met strictly below it
+        (FIVE, SloTargets(ttft_s=2.0 + 1e-9), 2 / 5),  # not at it
+        (FIVE, SloTargets(ttft_s=3.0, latency_s=6.0), 1 / 5),  # every target set must be met
+        (FIVE, SloTargets(), 3 / 5),  # without targets it is the share that finished
+        (TOKENS, SloTargets(tpot_s=0.1), 1 / 2),  # one output token cannot miss a TPOT target
+        # latency per output token divides by all output tokens
         (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 + 0.01), 1 / 2),
-        (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 - 0.01), 0),
-    ],
-    ids=[
-        "aborted and rejected requests missed",
-        "a target is met strictly below it",
-        "not at it",
-        "every target set must be met",
-        "without targets it is the share that finished",
-        "one output token cannot miss a TPOT target",
-        "latency per output token divides by all output tokens",
-        "the first included",
+        (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 - 0.01), 0),  # the first included
     ],
 )
 def test_attainment_is_the_share_of_all_that_met_the_targets(frame, targets: SloTargets, share: float):

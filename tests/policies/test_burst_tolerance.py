@@ -47,37 +47,32 @@ MEMORY_FOR_A_PART = ((4.0, 2.0, 1.0), (100,) * 3, {"request_tokens": 20}, {0: [0
 @pytest.mark.parametrize(
     "loads_rps, pools, arguments, found",
     [
-        HEAVIEST_COPIED,
-        MEMORY_FOR_A_PART,
+        HEAVIEST_COPIED,  # the heaviest is copied until that takes too much from another
+        MEMORY_FOR_A_PART,  # memory for a part of a request goes to adapters
+        # load counts, not the id
         ((1.0, 2.0, 4.0), (100,) * 3, {"request_tokens": 10}, {0: [2], 1: [1], 2: [0, 2]}),
+        # first copies go to the emptiest: the fourth joins the third, and so on back
         (
             (6.0, 5.9, 5.8, 5.7, 5.6, 5.5),
             (100,) * 3,
             {"request_tokens": 10, "most_adapters": 2},
             {0: [0], 1: [1], 2: [2], 3: [2], 4: [1], 5: [0]},
         ),
+        # then to where least is to come
         ((3.0, 2.0, 1.0), (25, 30, 100), {"request_tokens": 60}, {0: [2], 1: [2], 2: [2]}),
+        # copies share the load: the next goes where a third of two requests a second is to come
         ((2.0, 1.0), (30, 50, 30), {"request_tokens": 5}, {0: [0, 1, 2], 1: [1, 2]}),
+        # a copy takes a part of what the earlier copies expect: of A, of 4/s, the first expects 4/3
         ((4.0, 1.0), (30, 30, 30), {"request_tokens": 10}, {0: [0, 1, 2], 1: [0, 1]}),
+        # adapters of equal load have one copy if every slot counts
         ((0.5,) * 3, (100,) * 3, {"request_tokens": 1}, {0: [0], 1: [1], 2: [2]}),
+        # an adapter that was never used tolerates everything: it has its one copy last
         ((0.0, 1.0), (100, 100), {"request_tokens": 50}, {0: [1], 1: [0, 1]}),
+        # without any load there is nothing to copy for
         ((0.0, 0.0), (100, 100), {"request_tokens": 50}, {0: [0], 1: [1]}),
-        ((1.0,), (30, 15), {"request_tokens": 5}, {0: [0, 1]}),
+        ((1.0,), (30, 15), {"request_tokens": 5}, {0: [0, 1]}),  # a copy leaves room for a request
+        # a copy without a request beside it is of no use
         ((1.0,), (30, 15), {"request_tokens": 10}, {0: [0]}),
-    ],
-    ids=[
-        "the heaviest is copied until that takes too much from another",
-        "memory for a part of a request goes to adapters",
-        "load counts, not the id",
-        "first copies go to the emptiest: the fourth joins the third, and so on back",
-        "then to where least is to come",
-        "copies share the load: the next goes where a third of two requests a second is to come",
-        "a copy takes a part of what the earlier copies expect: of A, of 4/s, the first expects 4/3",
-        "adapters of equal load have one copy if every slot counts",
-        "an adapter that was never used tolerates everything: it has its one copy last",
-        "without any load there is nothing to copy for",
-        "a copy leaves room for a request",
-        "a copy without a request beside it is of no use",
     ],
 )
 def test_the_lowest_tolerance_of_bursts_is_raised_by_copies(

@@ -28,20 +28,14 @@ def moves(view: ByHand, **arguments: int | None) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize(
     "held, most_requests, moved",
     [
+        # the least loaded is emptied into the fullest
         ((some(1, 2), some(3), some(4, 5, 6)), None, [(3, 1, 2)]),
+        # what does not fit into the fullest goes to the next
         ((some(1, 2, 3), some(4, 5), some(6, 7, 8, 9)), 5, [(4, 1, 2), (5, 1, 0)]),
-        ((some(1, 2, 3), some(4, 5), some(6, 7, 8, 9)), 4, []),
-        (([], some(1), []), None, []),
-        (([], some(1), some(2, 3)), None, [(1, 1, 2)]),
-        ((some(1), some(2), some(3)), None, [(3, 2, 0)]),
-    ],
-    ids=[
-        "the least loaded is emptied into the fullest",
-        "what does not fit into the fullest goes to the next",
-        "none moves unless all can",
-        "one replica alone keeps its requests",
-        "an empty replica gets nothing",
-        "of equals the highest id goes to the lowest",
+        ((some(1, 2, 3), some(4, 5), some(6, 7, 8, 9)), 4, []),  # none moves unless all can
+        (([], some(1), []), None, []),  # one replica alone keeps its requests
+        (([], some(1), some(2, 3)), None, [(1, 1, 2)]),  # an empty replica gets nothing
+        ((some(1), some(2), some(3)), None, [(3, 2, 0)]),  # of equals the highest id goes to the lowest
     ],
 )
 def test_the_least_loaded_replica_is_emptied(

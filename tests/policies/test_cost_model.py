@@ -30,13 +30,12 @@ def worth(model: CostModel, cost_s: float, visits: int, idle_s: float, now_s: fl
 @pytest.mark.parametrize(
     "one, other, times",
     [
-        ((0.02, 3, 0.0), (0.01, 3, 0.0), 2),
-        ((0.01, 6, 4.0), (0.01, 2, 4.0), 3),
-        ((0.01, 1, 0.0), (0.01, 1, 1.0), (1 + exp(1)) / 2),
-        ((0.01, 1, 2.0), (0.01, 1, 7.0), (1 + exp(7)) / (1 + exp(2))),
-        ((0.005, 40, 3.0), (0.1, 1, 0.5), 2 * (1 + exp(0.5)) / (1 + exp(3))),
+        ((0.02, 3, 0.0), (0.01, 3, 0.0), 2),  # twice the cost
+        ((0.01, 6, 4.0), (0.01, 2, 4.0), 3),  # three times the use
+        ((0.01, 1, 0.0), (0.01, 1, 1.0), (1 + exp(1)) / 2),  # used just now
+        ((0.01, 1, 2.0), (0.01, 1, 7.0), (1 + exp(7)) / (1 + exp(2))),  # five seconds ago
+        ((0.005, 40, 3.0), (0.1, 1, 0.5), 2 * (1 + exp(0.5)) / (1 + exp(3))),  # all of it
     ],
-    ids=["twice the cost", "three times the use", "used just now", "five seconds ago", "all of it"],
 )
 def test_worth_is_cost_times_probability_times_what_the_sigmoid_leaves(
     one: tuple[float, int, float], other: tuple[float, int, float], times: float

@@ -48,36 +48,26 @@ def test_the_worked_example_takes_300_and_250_ms() -> None:
 @pytest.mark.parametrize(
     "known, merged, batch, turn, iterations, found",
     [
+        # unmerged: two iterations take 200 ms either way, and alpha grows by a tenth
         ({"alpha": 0.9}, False, 1, 1, 2, {"alpha": 0.99}),
+        # three take 300 ms or 250: to merge becomes easier
         ({"alpha": 0.9}, False, 1, 1, 3, {"alpha": 0.85}),
+        # alpha never grows beyond where merging means a fuller batch
         ({"alpha": 0.95}, False, 1, 1, 2, {"alpha": 1.0}),
-        ({"alpha": 3.0}, False, 1, 1, 2, {"alpha": 3.0}),
-        ({"alpha": 0.62, "beta": 0.6}, False, 10, 10, 50, {"alpha": 0.62}),
-        ({}, True, 10, 10, 50, {"beta": 0.45}),
-        ({}, True, 1, 10, 50, {"beta": 0.55}),
+        ({"alpha": 3.0}, False, 1, 1, 2, {"alpha": 3.0}),  # nor does one that is there already
+        ({"alpha": 0.62, "beta": 0.6}, False, 10, 10, 50, {"alpha": 0.62}),  # alpha stays above beta
+        ({}, True, 10, 10, 50, {"beta": 0.45}),  # merged: beta falls unless going back would have paid
+        ({}, True, 1, 10, 50, {"beta": 0.55}),  # and rises if it would
+        # one iteration: 120 requests a second against 50, the switch included
         ({}, True, 6, 10, 1, {"beta": 0.45}),
-        ({"alpha": 0.62, "beta": 0.605}, True, 1, 10, 50, {"beta": 0.605}),
-        ({"beta": 0.03}, True, 10, 10, 50, {"beta": 0.0}),
-        ({"constants": "released"}, True, 10, 10, 50, {"alpha": 0.95}),
+        ({"alpha": 0.62, "beta": 0.605}, True, 1, 10, 50, {"beta": 0.605}),  # beta stays below alpha
+        ({"beta": 0.03}, True, 10, 10, 50, {"beta": 0.0}),  # beta is never below 0
+        ({"constants": "released"}, True, 10, 10, 50, {"alpha": 0.95}),  # released, merged: alpha falls
+        # released, merged: alpha rises without a bound
         ({"constants": "released"}, True, 1, 10, 50, {"alpha": 1.1}),
+        # released, unmerged: beta falls by its factor
         ({"constants": "released"}, False, 10, 10, 50, {"beta": 0.5 / 1.1}),
-        ({"constants": "released"}, False, 1, 10, 50, {"beta": 0.55}),
-    ],
-    ids=[
-        "unmerged: two iterations take 200 ms either way, and alpha grows by a tenth",
-        "three take 300 ms or 250: to merge becomes easier",
-        "alpha never grows beyond where merging means a fuller batch",
-        "nor does one that is there already",
-        "alpha stays above beta",
-        "merged: beta falls unless going back would have paid",
-        "and rises if it would",
-        "one iteration: 120 requests a second against 50, the switch included",
-        "beta stays below alpha",
-        "beta is never below 0",
-        "released, merged: alpha falls",
-        "released, merged: alpha rises without a bound",
-        "released, unmerged: beta falls by its factor",
-        "released, unmerged: beta rises",
+        ({"constants": "released"}, False, 1, 10, 50, {"beta": 0.55}),  # released, unmerged: beta rises
     ],
 )
 def test_a_period_tunes_one_threshold(

@@ -85,26 +85,18 @@ BUSY, IDLE = {"running": 1}, {"now_s": 9.0}
 @pytest.mark.parametrize(
     "found, admitted, waiting, arrived_s, view, newest",
     [
-        (0, 0, 2, 8.0, BUSY, True),
-        (8, 8, 2, 8.0, BUSY, False),
-        (8, 8, 6, 8.0, BUSY, True),
-        (8, 8, 7, 9.0, BUSY, True),
+        (0, 0, 2, 8.0, BUSY, True),  # at first one arrival is as much as one admission
+        (8, 8, 2, 8.0, BUSY, False),  # 5 each, then int(1.4 + 1.5) = 2 < 5
+        (8, 8, 6, 8.0, BUSY, True),  # 5 each, then int(4.2 + 1.5) = 5 >= 5
+        (8, 8, 7, 9.0, BUSY, True),  # 5 each, then int(4.9 + 1.5) = 6 >= 5
+        # an idle replica has forgotten the arrivals, not the admissions: int(4.9) = 4 < 5, cut and not rounded
         (8, 8, 7, 9.0, IDLE, False),
-        (8, 8, 8, 9.0, IDLE, True),
+        (8, 8, 8, 9.0, IDLE, True),  # int(5.6) = 5 >= int(5.9) = 5
+        # a batch that has just ended is not idling: the head of the queue has waited
         (8, 8, 7, 8.5, IDLE, True),
+        # those left by the last admission are no arrivals: 7 and 3, then int(0.3 * 7) = 2 < 3
         (10, 4, 6, 8.0, BUSY, False),
-        (10, 4, 6 + 2, 8.0, BUSY, True),
-    ],
-    ids=[
-        "at first one arrival is as much as one admission",
-        "5 each, then int(1.4 + 1.5) = 2 < 5",
-        "5 each, then int(4.2 + 1.5) = 5 >= 5",
-        "5 each, then int(4.9 + 1.5) = 6 >= 5",
-        "an idle replica has forgotten the arrivals, not the admissions: int(4.9) = 4 < 5, cut and not rounded",
-        "int(5.6) = 5 >= int(5.9) = 5",
-        "a batch that has just ended is not idling: the head of the queue has waited",
-        "those left by the last admission are no arrivals: 7 and 3, then int(0.3 * 7) = 2 < 3",
-        "7 and 3, then int(1.4 + 2.1) = 3 >= 3",
+        (10, 4, 6 + 2, 8.0, BUSY, True),  # 7 and 3, then int(1.4 + 2.1) = 3 >= 3
     ],
 )
 def test_the_newest_go_first_while_at_least_as_many_arrive_as_are_admitted(

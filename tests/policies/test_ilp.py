@@ -11,9 +11,8 @@ from unittest import mock
 import numpy as np
 import pulp
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
@@ -161,50 +160,13 @@ def test_a_placement_is_priced_as_printed_and_no_cheaper_than_the_bound(problem:
 
 @given(problem=problems(relaxed=True))
 @share(1 / 3)
-def test_the_relaxed_problem_is_a_linear_one_for_every_y(problem: Comigration) -> None:
-    assume(len(problem.home) < 4)
+def test_the_relaxed_problem_is_never_over_later_than_the_printed_one(problem: Comigration) -> None:
     asked, _ = ilp(problem)
     asked.solve(pulp.HiGHS(msg=False, threads=1, gapRel=0.0))
-    assert asked.sol_status == pulp.LpSolutionOptimal
-    assert pulp.value(asked.objective) == pytest.approx(least_relaxed_s(problem), rel=1e-6)
-
-
-def least_relaxed_s(problem: Comigration) -> float:
-    """The least over all y of the linear programme in x [requests × replicas], what is swapped [replicas], and T."""
-    requests, replicas = problem.moved_s.shape
-    adapters = sorted(set(problem.adapter.tolist()) - {BASE_MODEL})
-    cost_s = problem.execution_s[:, None] + problem.moved_s
-    best_s = inf
-    for bits in product((0, 1), repeat=len(adapters) * replicas):
-        y = dict(zip(product(adapters, range(replicas)), bits, strict=True))
-        may = [
-            (0, 1 if k == BASE_MODEL else y[k, j]) for k in problem.adapter.tolist() for j in range(replicas)
-        ]
-        rows, bounds = [], []
-        for j in range(replicas):
-            time, memory = np.zeros((2, requests * replicas + replicas + 1))
-            time[j : requests * replicas : replicas] = cost_s[:, j]
-            memory[j : requests * replicas : replicas] = problem.request_tokens
-            time[requests * replicas + j], time[-1] = problem.swap_s, -1.0
-            memory[requests * replicas + j] = -1.0
-            rows += [time, memory]
-            bounds += [
-                -problem.eta_s * sum(y[k, j] for k in adapters),
-                problem.gpu_tokens[j] - sum(problem.adapter_tokens[k] * y[k, j] for k in adapters),
-            ]
-        once = np.zeros((requests, requests * replicas + replicas + 1))
-        for i in range(requests):
-            once[i, i * replicas : (i + 1) * replicas] = 1.0
-        found = linprog(
-            np.eye(len(time))[-1],
-            rows,
-            bounds,
-            once,
-            np.ones(requests),
-            [*may, *[(0, None)] * (replicas + 1)],
-        )
-        best_s = min(best_s, found.fun) if found.success else best_s
-    return best_s
+    best_s = min(longest_s(problem, placed) for placed in every_placement(problem))
+    if best_s < inf:
+        assert asked.sol_status == pulp.LpSolutionOptimal
+        assert pulp.value(asked.objective) <= best_s * (1 + 1e-6)
 
 
 @given(tokens=st.lists(st.integers(0, 40), max_size=7), room=st.integers(0, 150))

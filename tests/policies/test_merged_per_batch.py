@@ -64,9 +64,3 @@ def test_admission_stops_at_the_first_of_the_adapter_that_does_not_fit() -> None
     view = View(queue, refuses={queue[1]: Refusal.TOKENS})
     assert MergedPerBatch().schedule(view).prefill == queue[:1]
     assert view.tried == queue[:2]
-
-
-def test_after_a_refusal_an_arrival_may_be_the_first_of_the_batchs_adapter() -> None:
-    queue = requests(B, C)
-    decision = serving_a().schedule(View(queue, running=1, merged=A))
-    assert (decision.prefill, decision.on_arrival) == ((), 0)

@@ -36,26 +36,20 @@ UNKNOWN = cluster((A,), (), executions_s=None)
 @pytest.mark.parametrize(
     "adapter, view, arguments, expected_s",
     [
+        # a part of a batch takes that part of an execution
         (A, cluster((), (A,), (A, B)), {}, [2.0 / 4, 2 * 2.0 / 4, 3 * 2.0 / 4]),
+        # a full batch of one adapter is cheaper than a mixed one
         (C, FULL, {}, [2.0 * (0.6 + 1 / 4), 2.0 * 5 / 4, 2.0 * (0.6 + 1 / 4)]),
-        (C, FULL, {"merged_share": 1.0}, [2.5] * 3),
+        (C, FULL, {"merged_share": 1.0}, [2.5] * 3),  # unless merging saves nothing
+        # the request itself may fill a batch
         (A, cluster((A,) * 3, (A, A, B), (A,) * 7 + (B,)), {}, [2.0 * 0.6, 2.0, 2.0 * (2 * 0.6 + 1 / 4)]),
-        (None, cluster((None,) * 3), {}, [2.0 * 0.6]),
+        (None, cluster((None,) * 3), {}, [2.0 * 0.6]),  # so it does of the base model
+        # batches of several adapters are full each for itself: A, B and now C
         (C, cluster((A,) * 5 + (B,) * 6 + (C,) * 3), {}, [2.0 * (3 * 0.6 + (1 + 2) / 4)]),
-        (A, UNKNOWN, {}, [5.0 * 2 / 4, 5.0 / 4]),
-        (A, UNKNOWN, {"unknown_execution_s": 1.0}, [2 / 4, 1 / 4]),
+        (A, UNKNOWN, {}, [5.0 * 2 / 4, 5.0 / 4]),  # before any has finished a request takes five seconds
+        (A, UNKNOWN, {"unknown_execution_s": 1.0}, [2 / 4, 1 / 4]),  # or what is set
+        # the base model is loaded everywhere
         (None, cluster((A,), (), at={A.id: ()}), {}, [2.0 * 2 / 4, 2.0 / 4]),
-    ],
-    ids=[
-        "a part of a batch takes that part of an execution",
-        "a full batch of one adapter is cheaper than a mixed one",
-        "unless merging saves nothing",
-        "the request itself may fill a batch",
-        "so it does of the base model",
-        "batches of several adapters are full each for itself: A, B and now C",
-        "before any has finished a request takes five seconds",
-        "or what is set",
-        "the base model is loaded everywhere",
     ],
 )
 def test_pending_time_is_that_of_full_batches_and_a_rest(
@@ -123,14 +117,9 @@ def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds() ->
 @pytest.mark.parametrize(
     "there, at, chosen",
     [
-        ((), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 1),
-        ((B,), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 2),
-        ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),
-    ],
-    ids=[
-        "B is idle on 1, and on 2 too",
-        "B has a request on 1, and none on 2",
-        "no adapter has another copy",
+        ((), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 1),  # B is idle on 1, and on 2 too
+        ((B,), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 2),  # B has a request on 1, and none on 2
+        ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),  # no adapter has another copy
     ],
 )
 def test_as_released_a_replica_gets_an_adapter_only_over_an_idle_one_with_another_copy(

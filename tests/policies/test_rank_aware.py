@@ -178,18 +178,12 @@ def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     "cluster, candidates, chosen",
     [
-        (Cluster((3, 2, 0)), (0, 1, 2), 1),
-        (Cluster((3, 2, 0)), (0, 2), 2),
-        (Cluster((4, 5, 3)), (0, 1, 2), 2),
-        (Cluster((0, 0), budgets=(1100, 1102)), (0, 1), 0),
+        (Cluster((3, 2, 0)), (0, 1, 2), 1),  # one replica is filled after the other
+        (Cluster((3, 2, 0)), (0, 2), 2),  # candidates alone count
+        (Cluster((4, 5, 3)), (0, 1, 2), 2),  # where none has room: the fewest requests
+        (Cluster((0, 0), budgets=(1100, 1102)), (0, 1), 0),  # its memory just holds the request
+        # its memory does not hold it beside another one
         (Cluster((0, 0), {0: ([Request(1, None, 0.0, 1, 1)], [])}, budgets=(1101, 1102)), (0, 1), 1),
-    ],
-    ids=[
-        "one replica is filled after the other",
-        "candidates alone count",
-        "where none has room: the fewest requests",
-        "its memory just holds the request",
-        "its memory does not hold it beside another one",
     ],
 )
 def test_first_fit_takes_the_first_replica_with_room(

@@ -118,18 +118,15 @@ def test_a_rank_has_the_replicas_that_it_needs_rounded(
 @pytest.mark.parametrize(
     "ranks, load, replicas, found",
     [
+        # the busiest fill replicas one after the other: with a target of 1 the second is parted
         ([8, 8, 8], [0.7, 0.8, 0.5], 2, [{1: 1.0, 0: 0.2 / 0.7}, {0: 0.5 / 0.7, 2: 1.0}]),
+        # an adapter that needs several replicas has its share of each
         ([8, 8], [2.5, 0.5], 3, [{0: 0.4}, {0: 0.4}, {0: 0.2, 1: 1.0}]),
-        ([128, 8, 8], [1.0, 0.5, 0.5], 2, [{1: 1.0, 2: 1.0}, {0: 1.0}]),
+        ([128, 8, 8], [1.0, 0.5, 0.5], 2, [{1: 1.0, 2: 1.0}, {0: 1.0}]),  # ranks have replicas of their own
+        # what is left goes where a higher rank with room is already: rank 8 slows none down
         ([8, 64, 128], [0.2, 1.0, 0.8], 2, [{1: 1.0}, {2: 1.0, 0: 1.0}]),
+        # or where there is room at all: rank 128 has no budget either, and goes first
         ([8, 16, 128], [0.95, 0.75, 0.3], 2, [{0: 1.0}, {1: 1.0, 2: 1.0}]),
-    ],
-    ids=[
-        "the busiest fill replicas one after the other: with a target of 1 the second is parted",
-        "an adapter that needs several replicas has its share of each",
-        "ranks have replicas of their own",
-        "what is left goes where a higher rank with room is already: rank 8 slows none down",
-        "or where there is room at all: rank 128 has no budget either, and goes first",
     ],
 )
 def test_adapters_are_packed_by_rank(
@@ -214,19 +211,14 @@ def test_random_has_one_replica_for_each_and_all_are_as_likely() -> None:
 # The routing table -------------------------------------------------------------------------
 
 
-def test_requests_are_routed_by_their_adapters_shares() -> None:
-    view = hand.Cluster((0,) * 4, shares={0: (0.1, 0.6, 0.3)})
-    (adapter,) = adapters(8)
-    candidates = np.array([0, 2, 3])
+@pytest.mark.parametrize(
+    "shares", [(0.1, 0.6, 0.3), None], ids=["told", "where nothing is said all are alike"]
+)
+def test_requests_are_routed_by_their_adapters_shares(shares: tuple[float, ...] | None) -> None:
+    view = hand.Cluster((0,) * 4, shares={0: shares} if shares else None)
+    candidates, (adapter,) = np.array([0, 2, 3]), adapters(8)
     request = Request(0, adapter, 0.0, 1, 1)
-    chosen = [RoutingTable().route(request, candidates, view) for _ in range(6000)]
-    counts = np.bincount(chosen, minlength=4)
+    counts = np.bincount([RoutingTable().route(request, candidates, view) for _ in range(3000)], minlength=4)
     assert counts[1] == 0
-    expected = 6000 * np.array([0.1, 0.6, 0.3])
+    expected = 3000 * np.array(shares or (1 / 3,) * 3)
     assert (abs(counts[candidates] - expected) < 4 * np.sqrt(expected)).all()
-
-
-def test_where_nothing_is_said_all_are_as_likely() -> None:
-    view = hand.Cluster((0,) * 2)
-    chosen = [RoutingTable().route(Request(0, None, 0.0, 1, 1), np.array([0, 1]), view) for _ in range(2000)]
-    assert abs(sum(chosen) - 1000) < 4 * 500**0.5
