@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-import numpy as np
 import pytest
 
 from simlora.core.errors import InputError
@@ -18,9 +17,7 @@ from simlora.latency.kernels import (
     OneHotEinsum,
     PaddedBmm,
     Vllm,
-    priced,
 )
-from tests.builds import ARRAYS
 
 COEFFICIENTS = {
     "kernels.bgmv.decode.intercept_s": 0.5,
@@ -136,14 +133,6 @@ def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both(
     assert one.mixed_s(both, changed(prefill, adapters=3)) == pytest.approx(
         0.5 + (0.0001 * 3 + 0.001 * 110) * 3 * 64
     )
-
-
-@ARRAYS
-def test_one_hot_einsum_prices_the_work_of_many_replicas_at_once() -> None:
-    one = OneHotEinsum(calibration())
-    works = [DECODE, NO_ADAPTER, changed(DECODE, tokens=9, adapters=7)]
-    columns = LoraWork(*(np.array(column) for column in zip(*works, strict=True)))
-    assert priced(one.decode_s, columns).tolist() == pytest.approx([one.decode_s(work) for work in works])
 
 
 def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest_rank_allowed() -> None:

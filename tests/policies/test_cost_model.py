@@ -27,24 +27,6 @@ def worth(model: CostModel, cost_s: float, visits: int, idle_s: float, now_s: fl
 # Retain_Eval, equation 5 --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "one, other, times",
-    [
-        ((0.02, 3, 0.0), (0.01, 3, 0.0), 2),  # twice the cost
-        ((0.01, 6, 4.0), (0.01, 2, 4.0), 3),  # three times the use
-        ((0.01, 1, 0.0), (0.01, 1, 1.0), (1 + exp(1)) / 2),  # used just now
-        ((0.01, 1, 2.0), (0.01, 1, 7.0), (1 + exp(7)) / (1 + exp(2))),  # five seconds ago
-        ((0.005, 40, 3.0), (0.1, 1, 0.5), 2 * (1 + exp(0.5)) / (1 + exp(3))),  # all of it
-    ],
-)
-def test_worth_is_cost_times_probability_times_what_the_sigmoid_leaves(
-    one: tuple[float, int, float], other: tuple[float, int, float], times: float
-) -> None:
-    """1 - sigmoid(t) is 1 / (1 + exp(t)); t is in seconds."""
-    model = CostModel()
-    assert exp(worth(model, *one) - worth(model, *other)) == pytest.approx(times)
-
-
 @given(
     cost_s=st.floats(1e-6, 10.0),
     visits=st.integers(1, 10**6),
