@@ -249,19 +249,6 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
 
 
-def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
-    for id, adapter in enumerate((A, B, None)):
-        served(returning, request(id, 1 + id, adapter=adapter))
-        out(returning, 1 + id, adapter=adapter)
-    for adapter in (A, B):
-        returning.adapter(adapter.id, False)
-    assert coming(returning) == [(3,)], "the base model is always there"
-    returning.adapter(A.id, True)
-    assert coming(returning) == [(3,), (1,)]
-    returning.adapter(B.id, True)
-    assert coming(returning) == [(3,), (2,), (1,)]
-
-
 def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it() -> None:
     """Thousands of chats of one turn, all on the host: once each has its place, none of them is looked at."""
     asked: list[Segment] = []
