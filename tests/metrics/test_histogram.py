@@ -69,8 +69,6 @@ def test_neither_buffer_nor_chunk_size_shows_in_the_result(some_runs, chunk, row
 def test_by_hand():
     gaps = TokenGaps()
     gaps.add_run(0.1, 0.1, 3, 2)  # 0.1 0.2 0.3, twice
-    gaps.add_run(0.1, 0.0, 0, 4)
-    gaps.add_run(0.1, 0.0, 4, 0)
     gaps.add(0.5)
     gaps.add(1.0, 3)
     assert gaps.count == 10
@@ -107,6 +105,8 @@ def test_what_lies_outside_the_range_counts_in_the_outermost_bins():
 def test_nothing_has_no_mean_and_no_quantile():
     assert math.isnan(TokenGaps().mean())
     assert math.isnan(TokenGaps().quantile(0.5))
+    gaps = gaps_of([(0.1, 0.0, 0, 4), (0.1, 0.0, 4, 0)])
+    assert gaps.count == 0, "of no steps or no sequences"
 
 
 @pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])
