@@ -22,27 +22,20 @@ def calibration(coefficients: dict[str, float]) -> Calibration:
     return Calibration("mine.yaml", "gpu", "model", 1, {}, coefficients)
 
 
-def test_prefill_counts_tokens() -> None:
+def test_prefill_counts_tokens_and_squares_where_attention_shows() -> None:
     assert IterationModel(calibration(NEEDED)).prefill_s(100, 5000) == pytest.approx(0.02 + 0.1)
-
-
-def test_prefill_counts_squares_where_attention_shows() -> None:
     model = IterationModel(calibration(NEEDED | {"prefill.per_token_sq_s": 1e-5}))
     assert model.prefill_s(30, 10**2 + 20**2) == pytest.approx(0.02 + 0.03 + 0.005)
 
 
-def test_decode_counts_sequences_and_their_contexts() -> None:
-    assert IterationModel(calibration(NEEDED)).decode_s(3, 500) == pytest.approx(0.01 + 0.006 + 0.05)
-
-
-def test_decode_counts_the_square_of_the_batch_where_a_calibration_says_so() -> None:
+def test_decode_counts_sequences_their_contexts_and_the_square_of_the_batch_where_a_calibration_says_so() -> (
+    None
+):
+    model = IterationModel(calibration(NEEDED))
+    assert model.decode_s(3, 500) == pytest.approx(0.01 + 0.006 + 0.05)
+    assert model.decode_s(7, 507) - model.decode_s(7, 500) == pytest.approx(model.decode_slope_s(7))
     model = IterationModel(calibration(NEEDED | {"decode.per_sequence_sq_s": 0.5}))
     assert model.decode_s(3, 500) == pytest.approx(0.01 + 0.006 + 4.5 + 0.05)
-
-
-def test_every_decode_step_is_longer_by_one_token_of_context_each() -> None:
-    model = IterationModel(calibration(NEEDED))
-    assert model.decode_s(7, 507) - model.decode_s(7, 500) == pytest.approx(model.decode_slope_s(7))
 
 
 @pytest.mark.parametrize("missing", sorted(NEEDED))
@@ -50,20 +43,6 @@ def test_a_missing_coefficient_is_named(missing: str) -> None:
     rest = {key: value for key, value in NEEDED.items() if key != missing}
     with pytest.raises(InputError, match=f"has no {missing}, which this run needs"):
         IterationModel(calibration(rest))
-
-
-def test_a_load_is_a_fixed_cost_and_a_bandwidth() -> None:
-    load = AdapterLoad(calibration({"adapter_load.latency_s": 0.004, "adapter_load.bytes_per_s": 1e9}))
-    assert load.load_s(0) == 0.004
-    assert load.load_s(500_000_000) == pytest.approx(0.504)
-
-
-@pytest.mark.parametrize("missing", ["latency_s", "bytes_per_s"])
-def test_a_load_needs_both(missing: str) -> None:
-    both = {"adapter_load.latency_s": 0.004, "adapter_load.bytes_per_s": 1e9}
-    del both[f"adapter_load.{missing}"]
-    with pytest.raises(InputError, match=f"adapter_load.{missing}"):
-        AdapterLoad(calibration(both))
 
 
 def test_a_pass_that_does_the_work_of_both_reads_the_weights_once() -> None:
@@ -74,29 +53,20 @@ def test_a_pass_that_does_the_work_of_both_reads_the_weights_once() -> None:
     assert other.mixed_s(100, 5000, 3, 500) == pytest.approx(0.03 + 0.1 + 0.006 + 0.05)
 
 
-def test_merging_is_a_fixed_cost_and_one_a_byte() -> None:
-    merge = Merge(calibration({"merge.intercept_s": 0.05, "merge.per_byte_s": 1e-9}))
-    assert merge.merge_s(0) == 0.05
-    assert merge.merge_s(20_000_000) == pytest.approx(0.07)
+PARTS = {
+    "a load": (AdapterLoad, "load_s", "adapter_load.latency_s", "adapter_load.bytes_per_s", 1e9),
+    "merging": (Merge, "merge_s", "merge.intercept_s", "merge.per_byte_s", 1e-9),
+    "the host": (HostTime, "host_s", "host.intercept_s", "host.per_sequence_s", 1e-9),
+}
 
 
-def test_the_host_takes_a_fixed_time_and_one_a_sequence() -> None:
-    host = HostTime(calibration({"host.intercept_s": 0.004, "host.per_sequence_s": 0.0001}))
-    assert host.host_s(0) == 0.004
-    assert host.host_s(30) == pytest.approx(0.007)
-
-
-@pytest.mark.parametrize(
-    "model, needs",
-    [
-        (Merge, ("merge.intercept_s", "merge.per_byte_s")),
-        (HostTime, ("host.intercept_s", "host.per_sequence_s")),
-    ],
-)
-def test_merging_and_host_time_need_both_coefficients(
-    model: type[Merge | HostTime], needs: tuple[str, str]
-) -> None:
-    for missing, there in (needs, needs[::-1]):
+@pytest.mark.parametrize("part", PARTS)
+def test_what_is_linear_has_a_fixed_cost_and_one_a_byte_or_sequence_and_needs_both(part: str) -> None:
+    model, method, fixed, slope, value = PARTS[part]
+    time_s = getattr(model(calibration({fixed: 0.004, slope: value})), method)
+    assert time_s(0) == 0.004
+    assert time_s(500_000_000) == pytest.approx(0.504)
+    for missing, there in ((fixed, slope), (slope, fixed)):
         with pytest.raises(InputError, match=f"has no {missing}, which this run needs"):
             model(calibration({there: 0.1}))
 

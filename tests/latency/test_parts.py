@@ -26,10 +26,19 @@ def host_of_vllm(gpu):
     return {name: each_s * parts["host_speed"] / gpu.host_speed for name, each_s in parts["host"].items()}
 
 
-def mistral(tp=1):
-    found = composed(L40S, MISTRAL, tp, "vllm")
+def made(gpu, model, tp=1, engine="vllm", apart=False):
+    """The calibration of these parts, which there is."""
+    found = composed(gpu_named(gpu), model_named(model), tp, engine, apart)
     assert found is not None
     return found
+
+
+def mistral(tp=1):
+    return made("l40s", "mistral_7b", tp)
+
+
+def slora(gpu="h100_64g", model="llama_2_7b", tp=1):
+    return made(gpu, model, tp, None)
 
 
 def test_a_decode_step_is_the_kernels_and_the_hosts_time_of_a_step_and_of_each_sequence():
@@ -50,10 +59,8 @@ def test_a_pass_that_does_both_has_the_host_time_of_its_sequences_once():
 
 def test_lora_kernels_are_launched_by_every_layer():
     work = LoraWork(64, 64 * 16, 16, 8)
-    small, large = composed(L40S, MISTRAL, 1, "vllm"), composed(L40S, model_named("qwen3_14b"), 1, "vllm")
-    assert small is not None
-    assert large is not None
-    ratio = Vllm(large, 8, 16).decode_s(work) / Vllm(small, 8, 16).decode_s(work)
+    large = made("l40s", "qwen3_14b")
+    ratio = Vllm(large, 8, 16).decode_s(work) / Vllm(mistral(), 8, 16).decode_s(work)
     assert ratio == pytest.approx(40 / 32)
 
 
@@ -78,12 +85,6 @@ def test_what_has_no_parts_has_no_calibration():
     assert composed(gpu_named("npu_64g"), MISTRAL, 1, "vllm") is None
 
 
-def slora(gpu="h100_64g", model="llama_2_7b", tp=1):
-    found = composed(gpu_named(gpu), model_named(model), tp, None)
-    assert found is not None
-    return found
-
-
 def test_a_step_of_slora_takes_its_launches_until_the_kernels_take_longer():
     gpu, parts = gpu_named("h100_64g"), engines()["slora"]
     times = shipped()[("h100_64g", "llama_2_7b", 1, "vllm")]
@@ -96,8 +97,7 @@ def test_a_step_of_slora_takes_its_launches_until_the_kernels_take_longer():
 
 
 def test_every_token_of_a_prompt_costs_vllm_v0_what_a_sequence_of_a_step_does():
-    own = composed(gpu_named("h100_64g"), model_named("llama_2_7b"), 1, "vllm_v0")
-    assert own is not None
+    own = made("h100_64g", "llama_2_7b", engine="vllm_v0")
     kernel = Bgmv(own)
     work = LoraWork(250, 250 * 16, 16, 1)
     assert kernel.prefill_s(work) == pytest.approx(kernel.decode_s(work))
@@ -151,8 +151,7 @@ def test_models_of_the_same_shape_have_the_same_kernels(model, like):
 
 
 def test_what_was_scaled_says_so():
-    a10g = composed(gpu_named("a10g"), MISTRAL, 1, "vllm")
-    assert a10g is not None
+    a10g = made("a10g", "mistral_7b")
     assert "by roofline" in warning(a10g)
     assert "by roofline" not in warning(mistral())
     assert "off by 14 %" in warning(mistral())
@@ -193,10 +192,7 @@ def test_a_gpu_is_like_one_of_its_own_kind_of_memory(gpu, like):
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm_v0", "slora"])
 def test_experts_that_are_apart_have_kernels_and_a_name_of_their_own(engine):
-    gpu, model = gpu_named("h100_80g"), model_named("qwen3_30b_a3b")
-    apart, slices = (composed(gpu, model, 4, engine, each) for each in (True, False))
-    assert apart is not None
-    assert slices is not None
+    apart, slices = (made("h100_80g", "qwen3_30b_a3b", 4, engine, each) for each in (True, False))
     end = "" if engine == "slora" else f"-{engine}"
     assert apart.path == f"h100_80g-qwen3_30b_a3b-tp4ep{end}"
     assert slices.path == f"h100_80g-qwen3_30b_a3b-tp4{end}"

@@ -154,20 +154,12 @@ def test_what_was_found_to_fit_can_be_loaded_and_what_leaves_gives_everything_ba
 @pytest.mark.parametrize(
     "there, running, comes, least",
     [
-        ((A, WIDE), (A, A), WIDE, 12 + 2 * 8),
-        ((A, B), (A, B), A, 8 + 3 * 4),
-        ((A, B), (A, B), B, 8 + 2 * 4),
-        ((A,), (A, None, A, None), A, 4 + 4),
-        ((A, B), (A, B), WIDE, 16 + 3 * 8),
-        ((), (), A, 4 + 4),
-    ],
-    ids=[
-        "each stretch of equal ones, as wide as the widest",
-        "one that comes back is a stretch of its own",
-        "one that goes on with the last is none",
-        "the base model ends no stretch",
-        "a wide one widens the copies of all",
-        "a missing one with its copy",
+        ((A, WIDE), (A, A), WIDE, 12 + 2 * 8),  # each stretch of equal ones, as wide as the widest
+        ((A, B), (A, B), A, 8 + 3 * 4),  # one that comes back is a stretch of its own
+        ((A, B), (A, B), B, 8 + 2 * 4),  # one that goes on with the last is none
+        ((A,), (A, None, A, None), A, 4 + 4),  # the base model ends no stretch
+        ((A, B), (A, B), WIDE, 16 + 3 * 8),  # a wide one widens the copies of all
+        ((), (), A, 4 + 4),  # a missing one with its copy
     ],
 )
 def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch(

@@ -6,8 +6,6 @@ What is found, held and evicted at all is held against sets in test_prefix_tree_
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simlora.memory.prefix_tree import PrefixTree
 from tests.memory.trees import A, B, ByRule, blocks, request, running, segments, serve, served, started, walk
@@ -27,14 +25,6 @@ def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
     assert cache.segments == segments
     cache.evict(8, 1.0)
     assert cache.matched_tokens(request(4, 1, 2, 3)) == 4
-
-
-def test_one_token_at_least_is_left_to_prefill_and_only_full_blocks_of_a_prompt_are_kept(cache: PrefixTree):
-    served(cache, request(0, 1, 2, prompt=8))
-    assert served(cache, request(1, 1, 2, prompt=8)) == 4
-    assert served(cache, request(2, 1, 2, prompt=9)) == 8
-    served(cache, request(3, 1, 2, 3, prompt=11), output_tokens=9)
-    assert cache.tokens == 8, "its output would fill the block, but with what no hash names"
 
 
 def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_first(cache: PrefixTree) -> None:
@@ -62,11 +52,10 @@ def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: 
 @pytest.mark.parametrize(
     "requests, cut",
     [
-        ([(1, 2, 3)], [(1, 2, 3)]),
-        ([(1, 2, 3), (1, 2, 7, 8)], [(1, 2), (3,), (7, 8)]),
-        ([(1, 2, 3), (1,)], [(1,), (2, 3)]),
+        ([(1, 2, 3)], [(1, 2, 3)]),  # what one brought
+        ([(1, 2, 3), (1, 2, 7, 8)], [(1, 2), (3,), (7, 8)]),  # where another parts from it
+        ([(1, 2, 3), (1,)], [(1,), (2, 3)]),  # where another ends
     ],
-    ids=["what one brought", "where another parts from it", "where another ends"],
 )
 def test_a_segment_is_cut_where_requests_differ(
     cache: PrefixTree, requests: list[tuple[int, ...]], cut: list[tuple[int, ...]]
@@ -76,27 +65,15 @@ def test_a_segment_is_cut_where_requests_differ(
     assert cache.segments == len(cut)
 
 
-def test_a_request_that_holds_a_segment_that_is_cut_holds_both_parts(cache: PrefixTree) -> None:
-    first = running(cache, request(0, 1, 2, 3))
-    second = running(cache, request(1, 1, 2))
-    assert (cache.held_tokens, cache.shared_tokens(first), cache.shared_tokens(second)) == (12, 12, 8)
-    cache.leave(second, 1.0)
-    assert cache.held_tokens == 12
-    cache.leave(first, 2.0)
-    assert cache.held_tokens == 0
-
-
-def test_the_number_of_blocks_that_are_the_same_is_found_without_a_cut(cache: PrefixTree) -> None:
-    served(cache, request(0, prompt=41, session="s"))
-    assert served(cache, request(1, prompt=41, session="s")) == 40
-    assert segments(cache) == [(tuple(range(10)), True)]
-
-
 # Growth -------------------------------------------------------------------------------------
 
 
-def test_the_output_of_a_request_is_part_of_its_own_segment(cache: PrefixTree) -> None:
+def test_the_output_of_a_request_is_part_of_its_own_segment_and_found_without_a_cut(
+    cache: PrefixTree,
+) -> None:
     served(cache, request(0, prompt=9, session="s"), output_tokens=8)
+    assert segments(cache) == [((0, 1, 2, 3), True)]
+    assert served(cache, request(1, prompt=17, session="s")) == 16
     assert segments(cache) == [((0, 1, 2, 3), True)]
     assert (cache.tokens, cache.held_tokens, cache.segments) == (16, 0, 1)
 
@@ -113,19 +90,14 @@ def test_a_segment_that_another_request_has_used_does_not_grow(cache: PrefixTree
     assert cache.tokens == cache.held_tokens == 16
 
 
-def test_nor_does_one_behind_which_something_else_follows(cache: PrefixTree) -> None:
+def test_nor_does_one_behind_which_something_else_follows_or_that_was_held_before(cache: PrefixTree) -> None:
     first = running(cache, request(0, prompt=9, session="s"))
     cache.claim_prefix(request(1, prompt=6, session="s"))  # where others would part, it is cut
     cache.add(first, 16, 1.0)
     assert segments(cache) == [((0,), True), ((1, 2, 3), True)]
-
-
-def test_nor_does_one_that_was_held_before(cache: PrefixTree) -> None:
-    served(cache, request(0, prompt=9, session="s"))
-    second = running(cache, request(1, prompt=17, session="s"))
-    assert segments(cache) == [((0, 1), True), ((2, 3), True)]
-    cache.add(second, 20, 1.0)
-    assert segments(cache) == [((0, 1), True), ((2, 3, 4), True)], "its own part does"
+    second = running(cache, request(2, prompt=21, session="s"))
+    cache.add(second, 24, 1.0)
+    assert segments(cache) == [((0,), True), ((1, 2, 3), True), ((4, 5), True)], "its own part does"
 
 
 # Visits, and when something was used last ---------------------------------------------------
@@ -136,24 +108,20 @@ def visits(cache: PrefixTree, *hashes: int) -> list[int]:
     return [segment.visits for segment in cache.claim_prefix(request(9, *hashes))]
 
 
-def test_every_request_that_holds_a_segment_counts_as_a_visit_of_all_its_parts(cache: PrefixTree) -> None:
-    served(cache, request(0, 1, 2))
-    assert visits(cache, 1, 2) == [1]
-    served(cache, request(1, 1, 2))
-    started(cache, request(2, 1, 2))
-    assert visits(cache, 1, 2) == [3]
-    served(cache, request(3, 1, 7))
-    assert visits(cache, 1, 2) == [4, 3]
-    assert visits(cache, 1, 7) == [4, 1]
-
-
-def test_a_request_that_brings_what_another_has_brought_meanwhile_visits_it(cache: PrefixTree) -> None:
+def test_every_request_that_holds_or_brings_a_segment_counts_as_a_visit_of_all_its_parts(
+    cache: PrefixTree,
+) -> None:
     one, other = request(0, 1, 2), request(1, 1, 2)
     for new in (one, other):
         started(cache, new)
     for new in (one, other):
         cache.add(new, new.prompt_tokens, 0.0)
-    assert visits(cache, 1, 2) == [2]
+    assert visits(cache, 1, 2) == [2], "another has brought it meanwhile"
+    started(cache, request(2, 1, 2))
+    assert visits(cache, 1, 2) == [3]
+    served(cache, request(3, 1, 7))
+    assert visits(cache, 1, 2) == [4, 3]
+    assert visits(cache, 1, 7) == [4, 1]
 
 
 @pytest.mark.parametrize("used_when_found, found_s", [(False, 9.0), (True, 5.0)])
@@ -194,14 +162,13 @@ def test_worth_can_fade_as_time_goes_by(now_s: float, left: int) -> None:
 # What never happens -------------------------------------------------------------------------
 
 
-def test_what_was_promised_has_to_be_there(cache: PrefixTree) -> None:
+def test_what_was_promised_has_to_be_there_and_an_adapter_that_is_there_does_not_come(
+    cache: PrefixTree,
+) -> None:
     new = request(0, 1, 2)
     new.cached_tokens = 8
     with pytest.raises(AssertionError, match="request 0 counts on cached KV that has gone"):
         cache.hold(new, 0.0)
-
-
-def test_an_adapter_that_is_there_does_not_come(cache: PrefixTree) -> None:
     cache.adapter(A.id, True)
     with pytest.raises(AssertionError, match="adapter 0 comes or leaves twice"):
         cache.adapter(A.id, True)
@@ -217,28 +184,6 @@ def test_neither_what_is_in_use_leaves_nor_what_something_lies_behind(cache: Pre
     first, _ = cache.claim_prefix(request(4, 5, 6))
     with pytest.raises(AssertionError, match="cached KV is evicted before what lies behind it"):
         cache.take_out(first, 1.0)
-
-
-PLANS = st.tuples(
-    st.integers(0, 1), st.lists(st.integers(0, 2), max_size=5), st.integers(0, 3), st.integers(0, 12)
-)
-
-
-@given(st.lists(PLANS, max_size=30))
-def test_a_request_finds_the_longest_prefix_that_is_there(plan: list[tuple[int, list[int], int, int]]):
-    """Against plain sets of prefixes, with the evictions that really happened."""
-    cache, prefixes = PrefixTree(4), set()
-    for id, (adapter, path, unhashed, evicted) in enumerate(plan):
-        hashes = [hash(tuple(path[: i + 1])) for i in range(len(path))]
-        new = request(id, *hashes, prompt=4 * len(path) + unhashed + 1, adapter=(A, B)[adapter])
-        longest = max(n for n in range(len(path) + 1) if n == 0 or (adapter, *hashes[:n]) in prefixes)
-        assert served(cache, new) == 4 * longest
-        prefixes |= {(adapter, *hashes[:n]) for n in range(1, len(path) + 1)}
-        assert cache.tokens == 4 * len(prefixes)
-        cache.evict(evicted, float(id))
-        prefixes = blocks(cache)
-        unreachable = [path for path in prefixes if len(path) > 2 and path[:-1] not in prefixes]
-        assert not unreachable, "a block without those before it"
 
 
 # KV that needs its adapter ------------------------------------------------------------------

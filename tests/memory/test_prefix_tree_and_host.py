@@ -41,21 +41,6 @@ def counts(tree: PrefixTree) -> tuple[int, int, int]:
 # Going and coming ---------------------------------------------------------------------------
 
 
-def test_what_a_request_computes_that_lies_on_the_host_is_in_hbm_again(tree: PrefixTree) -> None:
-    """Two compute it at the same time; that of the first has gone to the host when the second is done."""
-    assert (tree.keeps, PrefixTree(4).keeps) == (True, False)
-    first, second = request(0, 1, 2), request(1, 1, 2)
-    for new in (first, second):
-        started(tree, new)
-    tree.add(first, first.prompt_tokens, 1.0)
-    tree.leave(first, 1.0)
-    tree.evict(8, 1.0)
-    assert counts(tree) == (0, 8, 0)
-    tree.add(second, second.prompt_tokens, 2.0)
-    assert counts(tree) == (8, 0, 8)
-    assert tree.ready_s(second) == 2.0
-
-
 def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
     serve(tree, (1, 2), (1,))
     tree.evict(8, 2.0)
@@ -81,21 +66,7 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
-def test_of_what_is_evicted_before_it_has_come_to_the_host_the_slots_are_told_of() -> None:
-    """It comes to the host as late: it was on its way until 10 s, and would have been in HBM at 12."""
-    told: list[float] = []
-    tree = with_host(1000, send=lambda tokens, now_s, there_s: told.append(there_s) or now_s)  # type: ignore[func-returns-value]
-    tree.bring_to_host(request(0, 1, 2), 8, 10.0, 0.0)
-    holding = request(1, 1, 2)
-    assert started(tree, holding, 1.0) == 8
-    (segment,) = tree.claim_prefix(holding)
-    segment.ready_s = 12.0
-    tree.leave(holding, 2.0)
-    tree.evict(8, 3.0)
-    assert (segment.resident, segment.ready_s, told) == (False, 10.0, [12.0])
-
-
-def test_so_are_those_of_what_was_to_come_back_before_it_had_gone() -> None:
+def test_of_what_was_to_come_back_before_it_had_gone_the_slots_are_told_of() -> None:
     """Slots that it was to be written to may still be read by other copies, which it had waited for."""
     told: list[float] = []
 
@@ -110,7 +81,7 @@ def test_so_are_those_of_what_was_to_come_back_before_it_had_gone() -> None:
     tree.enter(segment)
     segment.ready_s = 9.0
     tree.take_out(segment, 2.0)
-    assert (segment.ready_s, told) == (6.0, [0.0, 9.0])
+    assert (segment.ready_s, told) == (6.0, [0.0, 9.0]), "it comes to the host no sooner than its first copy"
 
 
 @pytest.mark.parametrize("written_until_s, heard", [(4.0, []), (5.0, [5.0])])
@@ -143,12 +114,9 @@ def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> 
     alone = request(3, 9)
     started(tree, alone, 3.0)
     assert tree.ready_s(alone) == 0.0, "nothing is to come"
-
-
-def test_both_parts_of_a_segment_are_ready_when_it_was(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2, 3), now_s=6.0)
-    assert [segment.ready_s for segment in tree.claim_prefix(request(1, 1))] == [6.0]
-    assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [6.0, 6.0]
+    served(tree, request(4, 6, 7), now_s=6.0)
+    tree.claim_prefix(request(5, 6))
+    assert [part.ready_s for part in tree.claim_prefix(request(6, 6, 7))] == [6.0, 6.0], "when it was cut"
 
 
 # A host of limited size ---------------------------------------------------------------------
@@ -201,22 +169,20 @@ def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too() -> None:
 # Cut and joined -----------------------------------------------------------------------------
 
 
-def test_what_left_bit_by_bit_is_one_segment_again(tree: PrefixTree) -> None:
-    served(tree, request(0, 1, 2, 3, 4))
+@pytest.mark.parametrize(
+    "new, names",
+    [(request(0, 1, 2, 3, 4), (1, 2, 3, 4)), (request(0, prompt=17, session="s"), (0, 1, 2, 3))],
+    ids=["blocks", "numbered blocks of a session"],
+)
+def test_what_left_bit_by_bit_is_one_segment_again(tree: PrefixTree, new: Request, names: tuple[int, ...]):
+    assert (tree.keeps, PrefixTree(4).keeps) == (True, False)
+    served(tree, new)
     for _ in range(3):
         tree.evict(4, 1.0)
-    assert segments(tree) == [((1,), True), ((2, 3, 4), False)]
+    assert segments(tree) == [(names[:1], True), (names[1:], False)]
     tree.evict(4, 1.0)
-    assert segments(tree) == [((1, 2, 3, 4), False)]
+    assert segments(tree) == [(names, False)]
     assert (tree.segments, *counts(tree)) == (1, 0, 16, 0)
-
-
-def test_so_are_the_numbered_blocks_of_a_session(tree: PrefixTree) -> None:
-    served(tree, request(0, prompt=17, session="s"))
-    for _ in range(3):
-        tree.evict(4, 1.0)
-    assert segments(tree) == [((0,), True), ((1, 2, 3), False)]
-    assert started(tree, request(1, prompt=40, session="s")) == 16
 
 
 def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
@@ -242,17 +208,6 @@ def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree: Prefix
     tree.evict(12, 1.0)
     assert started(tree, request(1, 1, 7)) == 4
     assert segments(tree) == [((1,), True), ((2, 3), False)]
-    assert counts(tree) == (4, 8, 4)
-
-
-def test_of_one_that_was_cut_on_the_host_the_end_is_dropped_first() -> None:
-    tree = with_host(12)
-    served(tree, request(0, 1, 2, 3))
-    tree.evict(12, 1.0)
-    tree.claim_prefix(request(1, 1, 7))
-    served(tree, request(2, 9))
-    tree.evict(4, 3.0)
-    assert blocks(tree, resident=False) == {(0, 1), (0, 9)}
 
 
 # What could come back -----------------------------------------------------------------------
@@ -292,19 +247,6 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
     (first,) = returning.claim_prefix(request(9, 1))
     returning.enter(first)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
-
-
-def test_kv_can_come_when_its_adapter_is_there(returning: PrefixTree) -> None:
-    for id, adapter in enumerate((A, B, None)):
-        served(returning, request(id, 1 + id, adapter=adapter))
-        out(returning, 1 + id, adapter=adapter)
-    for adapter in (A, B):
-        returning.adapter(adapter.id, False)
-    assert coming(returning) == [(3,)], "the base model is always there"
-    returning.adapter(A.id, True)
-    assert coming(returning) == [(3,), (1,)]
-    returning.adapter(B.id, True)
-    assert coming(returning) == [(3,), (2,), (1,)]
 
 
 def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it() -> None:

@@ -99,15 +99,13 @@ def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
     assert full.used_tokens(step=29) == 0
 
 
-def test_padded_every_request_takes_the_longest_prompt_and_the_longest_output() -> None:
+def test_padded_an_empty_batch_has_no_shape() -> None:
     padded = PaddedKv(1000)
-    running = fill(padded, [Member(11, 29), Member(31, 9)], step=0)
-    assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 2 * (31 + 29)
-    padded.remove(running[1].request, step=9)
-    assert padded.used_tokens(step=9) == 31 + 29, "the shape stays that of the batch"
-    padded.remove(running[0].request, step=9)
+    (running,) = fill(padded, [Member(31, 29)], step=0)
+    assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 31 + 29
+    padded.remove(running.request, step=9)
     padded.add(Member(10, 10).request, 10, 10, 39)
-    assert padded.used_tokens(step=39) == 20, "an empty batch has none"
+    assert padded.used_tokens(step=39) == 20
 
 
 def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
@@ -153,15 +151,6 @@ def test_peak_admits_while_the_printed_formula_stays_strictly_below_the_pool(
         assert peak.fits(candidate.context, candidate.to_come, adapter_tokens) == fits
         if fits:
             admitted.append(candidate)
-
-
-@pytest.mark.parametrize("capacity, fits", [(50, False), (51, True)])
-def test_peak_by_hand(capacity: int, fits: bool) -> None:
-    """l = (9, 4), c = (11, 11 + 31): max(9 + 11, 8 + 42) = 50 slots."""
-    peak = Peak(capacity)
-    peak.begin(0)
-    assert peak.fits(11, 9, 0)
-    assert peak.fits(31, 4, 0) is fits
 
 
 SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))

@@ -102,16 +102,11 @@ def test_what_lies_outside_the_range_counts_in_the_outermost_bins():
     assert gaps.mean() == pytest.approx((1.0 + 2 * HIGHEST_S) / 4)
 
 
-def test_a_run_of_no_steps_or_no_sequences_is_nothing():
-    gaps = TokenGaps()
-    gaps.add_run(0.1, 0.0, 0, 4)
-    gaps.add_run(0.1, 0.0, 4, 0)
-    assert gaps.count == 0
-
-
 def test_nothing_has_no_mean_and_no_quantile():
     assert math.isnan(TokenGaps().mean())
     assert math.isnan(TokenGaps().quantile(0.5))
+    gaps = gaps_of([(0.1, 0.0, 0, 4), (0.1, 0.0, 4, 0)])
+    assert gaps.count == 0, "of no steps or no sequences"
 
 
 @pytest.mark.parametrize("q", [-0.01, 1.01, float("nan")])

@@ -20,41 +20,29 @@ FIVE = table(
     lost("rejected"),
 )
 NONE = table()
+TOKENS = table(
+    finished(output_tokens=1, ttft_s=1.0, latency_s=1.0),
+    finished(output_tokens=11, ttft_s=1.0, latency_s=3.0),  # 0.2 s a token after the first
+)
 
 
-def test_aborted_and_rejected_requests_missed():
-    assert attainment(FIVE, SloTargets(ttft_s=6.0)) == pytest.approx(3 / 5)
-
-
-def test_a_target_is_met_strictly_below_it():
-    assert attainment(FIVE, SloTargets(ttft_s=2.0)) == pytest.approx(1 / 5)
-    assert attainment(FIVE, SloTargets(ttft_s=2.0 + 1e-9)) == pytest.approx(2 / 5)
-
-
-def test_every_target_set_must_be_met():
-    assert attainment(FIVE, SloTargets(ttft_s=3.0, latency_s=6.0)) == pytest.approx(1 / 5)
-
-
-def test_without_targets_it_is_the_share_that_finished():
-    assert attainment(FIVE, SloTargets()) == pytest.approx(3 / 5)
-
-
-def test_one_output_token_cannot_miss_a_tpot_target():
-    frame = table(
-        finished(output_tokens=1, ttft_s=1.0, latency_s=1.0),
-        finished(output_tokens=11, ttft_s=1.0, latency_s=3.0),  # 0.2 s a token
-    )
-    assert attainment(frame, SloTargets(tpot_s=0.1)) == pytest.approx(1 / 2)
-
-
-def test_latency_per_output_token_divides_by_all_output_tokens():
-    frame = table(finished(output_tokens=10, latency_s=3.0))
-    assert attainment(frame, SloTargets(latency_per_output_token_s=0.31)) == 1.0
-    assert attainment(frame, SloTargets(latency_per_output_token_s=0.29)) == 0.0
-
-
-def test_goodput_is_what_met_the_slo_per_second():
-    assert goodput_rps(FIVE, SloTargets(ttft_s=3.0), makespan_s=4.0) == pytest.approx(2 / 4)
+@pytest.mark.parametrize(
+    "frame, targets, share",
+    [
+        (FIVE, SloTargets(ttft_s=6.0), 3 / 5),  # aborted and rejected requests missed
+        (FIVE, SloTargets(ttft_s=2.0), 1 / 5),  # a target is met strictly below it
+        (FIVE, SloTargets(ttft_s=2.0 + 1e-9), 2 / 5),  # not at it
+        (FIVE, SloTargets(ttft_s=3.0, latency_s=6.0), 1 / 5),  # every target set must be met
+        (FIVE, SloTargets(), 3 / 5),  # without targets it is the share that finished
+        (TOKENS, SloTargets(tpot_s=0.1), 1 / 2),  # one output token cannot miss a TPOT target
+        # latency per output token divides by all output tokens
+        (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 + 0.01), 1 / 2),
+        (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 - 0.01), 0),  # the first included
+    ],
+)
+def test_attainment_is_the_share_of_all_that_met_the_targets(frame, targets: SloTargets, share: float):
+    assert attainment(frame, targets) == pytest.approx(share)
+    assert goodput_rps(frame, targets, makespan_s=4.0) == pytest.approx(share * len(frame) / 4)
 
 
 def test_satisfaction_by_hand():
@@ -87,14 +75,12 @@ def test_the_curve_keeps_the_other_targets():
     both = SloTargets(ttft_s=3.0, latency_s=6.0)
     _, shares = attainment_curve(FIVE, "ttft_s", both)
     assert shares.max() == pytest.approx(2 / 5)
+    assert attainment_curve(TOKENS, "tpot_s")[1].tolist() == pytest.approx([1 / 2, 1.0]), (
+        "it starts with those that have none"
+    )
 
 
-def test_the_tpot_curve_starts_with_those_that_have_none():
-    frame = table(finished(output_tokens=1), finished(output_tokens=11))
-    assert attainment_curve(frame, "tpot_s")[1].tolist() == pytest.approx([1 / 2, 1.0])
-
-
-ttfts = st.lists(st.floats(0.001, 100.0), min_size=1, max_size=200)
+ttfts = st.lists(st.floats(0.001, 100.0), min_size=1, max_size=60)
 
 
 @given(ttfts, st.floats(0.01, 100.0), st.integers(4, 30))

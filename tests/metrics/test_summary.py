@@ -51,7 +51,7 @@ FOUR = table(
     finished(ttft_s=1.0, latency_s=3.0, output_tokens=11),
     finished(ttft_s=2.0, latency_s=2.0, output_tokens=1),
     lost("rejected"),
-    lost("aborted"),
+    lost("aborted", ttft_s=100.0),
     lost("unfinished"),
 )
 
@@ -64,6 +64,8 @@ def test_the_layout():
     assert {"makespan_s", "throughput_rps", "throughput_tps", "adapters", "kv", "replicas"} <= set(summary)
     assert {"calibration", "simulation", "versions", "seed", "workload", "load"} <= set(summary)
     assert (summary["complete"], summary["command"], summary["run"]) == (True, "", {})
+    told = {"run": {"system": "slora"}, "command": "simlora system=slora", "complete": False}
+    assert {key: summary_of(FOUR, **told)[key] for key in told} == told
 
 
 def test_by_hand():
@@ -80,20 +82,14 @@ def test_by_hand():
     assert summary["ttft_s"]["mean"] == pytest.approx(1.5)
     assert summary["ttft_s"]["p50"] == pytest.approx(1.5)
     assert summary["ttft_s"]["p90"] == pytest.approx(1.9)
+    assert summary["tpot_s"]["mean"] == pytest.approx(0.2), "a request of one token has none"
     assert summary["latency_per_output_token_s"]["mean"] == pytest.approx((3 / 11 + 2) / 2)
     assert summary["latency_over_output_tokens_s"] == pytest.approx((3 + 2) / (11 + 1))
     assert summary["slo"]["targets"] == {"ttft_s": 6.0}
     assert summary["slo"]["attainment"] == pytest.approx(2 / 5)
     assert summary["slo"]["goodput_rps"] == pytest.approx(2 / 4)
     assert summary["slo"]["satisfaction"] == pytest.approx((1 - 1 / 36 + 1 - 4 / 36) / 5)
-
-
-def test_a_request_of_one_token_has_no_tpot():
-    assert summary_of(FOUR)["tpot_s"]["mean"] == pytest.approx(0.2)
-
-
-def test_requests_that_did_not_finish_have_no_latency():
-    assert summary_of(table(finished(ttft_s=1.0), lost("aborted", ttft_s=100.0)))["ttft_s"]["p99"] == 1.0
+    assert summary_of(FOUR, targets=SloTargets(latency_s=1.0))["slo"]["satisfaction"] is None
 
 
 def test_tbt_is_over_tokens_not_requests():
@@ -114,17 +110,6 @@ def test_a_run_that_finished_nothing_has_nulls_and_no_nan(frame):
     assert summary["slo"]["attainment"] == (0.0 if len(frame) else None)
     assert summary["load"]["label"] == "unknown"
     json.dumps(summary, allow_nan=False)
-
-
-def test_without_a_ttft_target_there_is_no_satisfaction():
-    assert summary_of(FOUR, targets=SloTargets(latency_s=1.0))["slo"]["satisfaction"] is None
-
-
-def test_it_says_what_ran_and_whether_it_ended():
-    summary = summary_of(FOUR, run={"system": "slora"}, command="simlora system=slora", complete=False)
-    assert summary["run"]["system"] == "slora"
-    assert summary["command"] == "simlora system=slora"
-    assert summary["complete"] is False
 
 
 def test_percentiles_are_numpys_linear_ones():

@@ -39,7 +39,7 @@ def test_of_too_much_it_keeps_the_first_and_when_it_stopped():
     assert next(clock) == 4.0  # it did not ask again
 
 
-@pytest.mark.parametrize("system", ["slora", "dlora_merged_only", "swap", "loader", "failure"])
+@pytest.mark.parametrize("system", ["dlora_merged_only", "swap", "failure"])
 def test_looking_changes_nothing(system):
     seen, unseen = (simlora.simulate([*SYSTEMS[system], f"perfetto={on}"]) for on in ("true", "false"))
     assert seen.traced is not None

@@ -8,6 +8,7 @@ from hypothesis import event, given
 
 from simlora.metrics.usage import CachedUsage, Usage
 from tests.engine.cases import Case, Row, swapped
+from tests.examples import share
 
 
 def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
@@ -18,18 +19,13 @@ def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
     assert usage.until(3.0).used == pytest.approx([2 * 10 / 3]), "asking changes nothing"
 
 
-def test_kv_grows_by_the_steps_between_two_boundaries_and_a_request_that_left_at_the_second_was_there_until_then():
-    usage = Usage(replicas=1)
+@pytest.mark.parametrize("grows, used", [(True, 10 + 8 / 2), (False, 10)])
+def test_kv_grows_by_the_steps_between_two_boundaries_unless_it_is_reserved(grows: bool, used: float):
+    """A request that left at the second boundary was there until then."""
+    usage = Usage(replicas=1, grows=grows)
     usage.hold(0, 0.0, 10, (), 0)
     usage.hold(0, 2.0, 3, (), 8)
-    assert usage.until(2.0).used == pytest.approx([10 + 8 / 2])
-
-
-def test_slots_that_are_reserved_do_not_grow():
-    usage = Usage(replicas=1, grows=False)
-    usage.hold(0, 0.0, 10, (), 0)
-    usage.hold(0, 2.0, 3, (), 8)
-    assert usage.until(2.0).used == pytest.approx([10])
+    assert usage.until(2.0).used == pytest.approx([used])
 
 
 def test_steps_are_those_of_the_replica_whose_boundary_it_is():
@@ -67,6 +63,7 @@ def test_a_run_by_hand():
 
 
 @given(swapped(loaders=("blocking", "asynchronous")))
+@share(1 / 3)
 def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case: Case):
     fast, plain = (case.simulation(fast_forward=fast_forward) for fast_forward in (True, False))
     end_s = fast.recorder.last_s

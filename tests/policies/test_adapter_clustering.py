@@ -25,10 +25,6 @@ def test_from_d_adapters_on_requests_of_those_go_first_and_then_the_others() -> 
     assert decision == SchedulerOutput(prefill=(OURS, OURS_TOO, OTHER, BASE))
 
 
-def test_an_idle_replica_has_no_adapters_to_keep_to() -> None:
-    assert schedule(View(QUEUE)) == SchedulerOutput(prefill=QUEUE)
-
-
 @pytest.mark.parametrize("why", [Refusal.MEMORY, Refusal.REGION, Refusal.SEATS])
 def test_after_one_of_its_own_was_refused_for_memory_or_a_seat_nobody_else_is_tried(why: Refusal) -> None:
     view = View(QUEUE, running=2, in_use=(A, B), refuses={OURS_TOO: why})
@@ -53,11 +49,6 @@ def test_after_a_refusal_an_arrival_counts_only_where_it_may_go_before_others() 
     assert schedule(clustered) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
     plain = View(QUEUE, running=2, in_use=(A,), refuses=nobody)
     assert schedule(plain) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
-
-
-def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
-    view = View(QUEUE, running=2, in_use=(A, B), steps=4, max_wait_tokens=10)
-    assert schedule(view) == SchedulerOutput(steps=6)
 
 
 def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:

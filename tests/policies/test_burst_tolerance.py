@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.policies.placement.base import Placed
 from simlora.policies.placement.burst_tolerance import BurstTolerance
 from tests.policies.hand import Cluster
@@ -37,66 +36,58 @@ def preloads(*args: object, **arguments: object) -> dict[int, list[int]]:
     return plain(placed(*args, **arguments).preloads)
 
 
-def test_the_heaviest_is_copied_until_that_takes_too_much_from_another() -> None:
-    """Ninety slots are left, 9 requests each: tolerances 9/4, 9/2, 9. A goes to C's replica, where less is to come.
-
-    Then they are 17/4, 9/2, 8; a third copy beside B would leave B 8/2, less than 17/4.
-    """
-    found = preloads((4.0, 2.0, 1.0), (100,) * 3, request_tokens=10)
-    assert found == {0: [0, 2], 1: [1], 2: [2]}
-
-
-def test_memory_for_a_part_of_a_request_goes_to_adapters() -> None:
-    """Of requests with 20 slots, 4 fit into 90 and into 80: tolerances 1, 2, 4; A takes nothing from C, nor from B.
-
-    Then they are 3, 2, 4: B goes to the emptiest, beside A, and takes nothing either: 3, 4, 4. A is everywhere.
-    """
-    found = preloads((4.0, 2.0, 1.0), (100,) * 3, request_tokens=20)
-    assert found == {0: [0, 1, 2], 1: [0, 1], 2: [2]}
+# Ninety slots are left, 9 requests each: tolerances 9/4, 9/2, 9. A goes to C's replica, where less is to come. Then
+# they are 17/4, 9/2, 8; a third copy beside B would leave B 8/2, less than 17/4.
+HEAVIEST_COPIED = ((4.0, 2.0, 1.0), (100,) * 3, {"request_tokens": 10}, {0: [0, 2], 1: [1], 2: [2]})
+# Of requests with 20 slots, 4 fit into 90 and into 80: tolerances 1, 2, 4; A takes nothing from C, nor from B. Then
+# they are 3, 2, 4: B goes to the emptiest, beside A, and takes nothing either: 3, 4, 4. A is everywhere.
+MEMORY_FOR_A_PART = ((4.0, 2.0, 1.0), (100,) * 3, {"request_tokens": 20}, {0: [0, 1, 2], 1: [0, 1], 2: [2]})
 
 
-def test_load_counts_not_the_id() -> None:
-    assert preloads((1.0, 2.0, 4.0), (100,) * 3, request_tokens=10) == {0: [2], 1: [1], 2: [0, 2]}
-
-
-def test_first_copies_go_to_the_emptiest_then_to_where_least_is_to_come() -> None:
-    """Six adapters on three replicas: the fourth joins the third, and so on back; further ones would take from all."""
-    loads_rps = (6.0, 5.9, 5.8, 5.7, 5.6, 5.5)
-    found = preloads(loads_rps, (100,) * 3, 6, request_tokens=10, most_adapters=2)
-    assert found == {0: [0], 5: [0], 1: [1], 4: [1], 2: [2], 3: [2]}
-    assert preloads((3.0, 2.0, 1.0), (25, 30, 100), request_tokens=60) == {0: [2], 1: [2], 2: [2]}
-
-
-def test_copies_share_the_load_of_their_adapter() -> None:
-    """With equal memory left, the next copy goes where a third of two requests a second is to come, not all of them."""
-    assert preloads((2.0, 1.0), (30, 50, 30), 2, request_tokens=5) == {0: [0, 1, 2], 1: [1, 2]}
-
-
-def test_a_copy_takes_a_part_of_what_the_earlier_copies_expect() -> None:
-    """A, of 4/s, is on all three: the first expects 4/3 of it, and no longer 4, so that B's copy goes there."""
-    assert preloads((4.0, 1.0), (30, 30, 30), 2, request_tokens=10) == {0: [0, 1, 2], 1: [0, 1]}
-
-
-def test_adapters_of_equal_load_have_one_copy_if_every_slot_counts() -> None:
-    assert preloads(None, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}
-    assert preloads((0.5,) * 3, (100,) * 3, request_tokens=1) == {0: [0], 1: [1], 2: [2]}
+@pytest.mark.parametrize(
+    "loads_rps, pools, arguments, found",
+    [
+        HEAVIEST_COPIED,  # the heaviest is copied until that takes too much from another
+        MEMORY_FOR_A_PART,  # memory for a part of a request goes to adapters
+        # load counts, not the id
+        ((1.0, 2.0, 4.0), (100,) * 3, {"request_tokens": 10}, {0: [2], 1: [1], 2: [0, 2]}),
+        # first copies go to the emptiest: the fourth joins the third, and so on back
+        (
+            (6.0, 5.9, 5.8, 5.7, 5.6, 5.5),
+            (100,) * 3,
+            {"request_tokens": 10, "most_adapters": 2},
+            {0: [0], 1: [1], 2: [2], 3: [2], 4: [1], 5: [0]},
+        ),
+        # then to where least is to come
+        ((3.0, 2.0, 1.0), (25, 30, 100), {"request_tokens": 60}, {0: [2], 1: [2], 2: [2]}),
+        # copies share the load: the next goes where a third of two requests a second is to come
+        ((2.0, 1.0), (30, 50, 30), {"request_tokens": 5}, {0: [0, 1, 2], 1: [1, 2]}),
+        # a copy takes a part of what the earlier copies expect: of A, of 4/s, the first expects 4/3
+        ((4.0, 1.0), (30, 30, 30), {"request_tokens": 10}, {0: [0, 1, 2], 1: [0, 1]}),
+        # adapters of equal load have one copy if every slot counts
+        ((0.5,) * 3, (100,) * 3, {"request_tokens": 1}, {0: [0], 1: [1], 2: [2]}),
+        # an adapter that was never used tolerates everything: it has its one copy last
+        ((0.0, 1.0), (100, 100), {"request_tokens": 50}, {0: [1], 1: [0, 1]}),
+        # without any load there is nothing to copy for
+        ((0.0, 0.0), (100, 100), {"request_tokens": 50}, {0: [0], 1: [1]}),
+        ((1.0,), (30, 15), {"request_tokens": 5}, {0: [0, 1]}),  # a copy leaves room for a request
+        # a copy without a request beside it is of no use
+        ((1.0,), (30, 15), {"request_tokens": 10}, {0: [0]}),
+    ],
+)
+def test_the_lowest_tolerance_of_bursts_is_raised_by_copies(
+    loads_rps: tuple[float, ...],
+    pools: tuple[int, ...],
+    arguments: dict[str, int],
+    found: dict[int, list[int]],
+) -> None:
+    assert preloads(loads_rps, pools, len(loads_rps), **arguments) == found
 
 
 def test_without_a_history_all_are_alike() -> None:
     for request_tokens in (1, 7, 10, 40):
         arguments = {"pools": (100, 90), "count": 5, "request_tokens": request_tokens}
         assert preloads(None, **arguments) == preloads((2.0,) * 5, **arguments)
-
-
-def test_who_was_never_used_tolerates_everything() -> None:
-    """It has its one copy last, and no more; with nobody else there is nobody to copy."""
-    assert preloads((0.0, 1.0), (100, 100), 2, request_tokens=50) == {0: [1], 1: [0, 1]}
-    assert preloads((0.0, 0.0), (100, 100), 2, request_tokens=50) == {0: [0], 1: [1]}
-
-
-def test_a_copy_without_a_request_beside_it_is_of_no_use() -> None:
-    assert preloads((1.0,), (30, 15), 1, request_tokens=5) == {0: [0, 1]}
-    assert preloads((1.0,), (30, 15), 1, request_tokens=10) == {0: [0]}
 
 
 def test_only_those_who_have_it_may_serve_it_where_that_binds() -> None:
@@ -209,20 +200,3 @@ def test_one_more_copy_of_the_lowest_would_lower_the_lowest_tolerance(setting: S
         if setting.most_adapters is not None and more[:, replica].sum() > setting.most_adapters:
             continue
         assert min(setting.tolerances(more)) < lowest
-
-
-@given(settings())
-def test_two_plans_are_one(setting: Setting) -> None:
-    one, other = setting.place(), setting.place()
-    assert plain(one.serves) == plain(other.serves)
-    assert plain(one.preloads) == plain(other.preloads)
-
-
-def test_without_adapters_nothing_is_placed() -> None:
-    assert placed((), (100,), 0) == ({}, {}, {})
-
-
-@pytest.mark.parametrize("arguments", [{"request_tokens": 0}, {"most_adapters": 0}, {"request_tokens": 1.5}])
-def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=rf"placement\.{next(iter(arguments))} is"):
-        BurstTolerance(**arguments)

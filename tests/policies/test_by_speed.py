@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.latency.iteration import IterationModel
 from simlora.policies.placement.by_speed import BySpeed
 from tests.engine.cases import slower
@@ -58,12 +55,3 @@ def test_demand_of_the_days_before_counts() -> None:
         -8: [0],
         8: [0],
     }
-
-
-def test_without_any_adapter_there_is_nothing_to_place() -> None:
-    assert not BySpeed().place((), mixed(0, 1)).serves
-
-
-def test_what_it_cannot_go_by_is_said_plainly() -> None:
-    with pytest.raises(InputError, match=r"placement\.sequences is 0, must be a whole number of requests"):
-        BySpeed(sequences=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -11,15 +12,14 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.eviction.gdsf import Gdsf
 from simlora.policies.eviction.latest import Latest
-from simlora.policies.eviction.lru import Lru
-from simlora.policies.eviction.on_demand import OnDemand
 from simlora.policies.loading.base import Miss
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
 from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.dedicated import Dedicated
-from simlora.policies.placement.replicate_all import ReplicateAll
+from simlora.policies.routing.adapter_affinity import AdapterAffinity
+from simlora.policies.routing.base import Router
 from simlora.policies.routing.least_of_model import LeastOfModel
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
@@ -27,23 +27,37 @@ from simlora.policies.routing.round_robin import RoundRobin
 from tests.policies.hand import Cluster
 
 A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
+NEAR = AdapterAffinity(slack=4)
 ANYBODY = Request(0, None, 0.0, 10, 10)
 ALL = np.arange(4)
 
 
 @pytest.mark.parametrize(
-    "outstanding, candidates, chosen",
+    "router, adapter, outstanding, has, candidates, chosen",
     [
-        ((3, 1, 2, 5), ALL, 1),
-        ((3, 1, 1, 1), ALL, 1),
-        ((3, 1, 2, 5), np.array([0, 2, 3]), 2),
-        ((0, 1, 2, 2), np.array([2, 3]), 2),
+        (MostIdle(), None, (3, 1, 2, 5), (), ALL, 1),
+        (MostIdle(), None, (3, 1, 1, 1), (), ALL, 1),  # of equals the lowest
+        (MostIdle(), None, (3, 1, 2, 5), (), np.array([0, 2, 3]), 2),
+        (NEAR, A, (0, 3, 0, 0), {1}, ALL, 1),  # three more than the idlest
+        (NEAR, A, (0, 4, 0, 0), {1}, ALL, 0),  # four are too much
+        (NEAR, A, (2, 3, 3, 1), {1, 2}, ALL, 1),  # of equals the lowest
+        (NEAR, A, (2, 3, 2, 1), {1, 2}, ALL, 2),
+        (NEAR, A, (2, 3, 2, 1), set(), ALL, 3),
+        (NEAR, A, (0, 9, 7, 6), {1, 3}, np.array([1, 2, 3]), 3),  # only candidates count as the idlest
+        (NEAR, A, (0, 9, 1, 1), {0}, np.array([1, 2, 3]), 2),
+        (NEAR, None, (2, 1, 0, 3), {1}, ALL, 2),  # the base model is everywhere
     ],
 )
-def test_most_idle_takes_the_fewest_requests_and_of_equals_the_lowest_id(
-    outstanding: tuple[int, ...], candidates: np.ndarray, chosen: int
+def test_the_idlest_replica_is_chosen_or_with_affinity_the_one_with_the_adapter_unless_it_has_too_much_to_do(
+    router: Router,
+    adapter: Adapter | None,
+    outstanding: tuple[int, ...],
+    has: Collection[int],
+    candidates: np.ndarray,
+    chosen: int,
 ) -> None:
-    assert MostIdle().route(ANYBODY, candidates, Cluster(outstanding)) == chosen
+    view = Cluster(outstanding, at={A.id: has})
+    assert router.route(Request(0, adapter, 0.0, 10, 10), candidates, view) == chosen
 
 
 def test_least_of_model_counts_the_requests_of_the_same_adapter_alone() -> None:
@@ -53,15 +67,10 @@ def test_least_of_model_counts_the_requests_of_the_same_adapter_alone() -> None:
     assert LeastOfModel().route(b, np.array([1, 2]), cluster) == 2
 
 
-def test_round_robin_goes_around() -> None:
-    router = RoundRobin()
-    assert [router.route(ANYBODY, ALL, Cluster()) for _ in range(6)] == [0, 1, 2, 3, 0, 1]
-
-
 def test_round_robin_takes_the_next_candidate_after_the_last_one() -> None:
     router = RoundRobin()
     assert [router.route(ANYBODY, np.array([0, 2]), Cluster()) for _ in range(4)] == [0, 2, 0, 2]
-    assert router.route(ANYBODY, ALL, Cluster()) == 3
+    assert [router.route(ANYBODY, ALL, Cluster()) for _ in range(3)] == [3, 0, 1]
 
 
 def test_random_is_as_likely_for_every_candidate() -> None:
@@ -70,10 +79,6 @@ def test_random_is_as_likely_for_every_candidate() -> None:
     assert sorted(counts) == [0, 2, 3]
     four_sigma = 4 * (3000 * (1 / 3) * (2 / 3)) ** 0.5
     assert max(abs(count - 1000) for count in counts.values()) < four_sigma
-
-
-def test_replicate_all_leaves_every_adapter_everywhere() -> None:
-    assert ReplicateAll().place((A, B), Cluster()) == ({}, {}, {})
 
 
 def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them() -> None:
@@ -89,13 +94,6 @@ def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them() -> No
     assert not ByMaxRank().place(adapters, Cluster((0,) * 4)).serves, "all hold the same"
 
 
-@pytest.mark.parametrize("replicas, at", [(1, [0, 0, 0]), (2, [0, 1, 0]), (3, [0, 1, 2])])
-def test_dedicated_gives_adapter_i_to_replica_i_counted_round(replicas: int, at: list[int]) -> None:
-    serves, preloads, _ = Dedicated().place((A, B, C), Cluster((0,) * replicas))
-    assert preloads == {}
-    assert [serves[adapter.id].tolist() for adapter in (A, B, C)] == [[replica] for replica in at]
-
-
 @pytest.mark.parametrize(
     "consecutive, replicas, at",
     [
@@ -103,26 +101,16 @@ def test_dedicated_gives_adapter_i_to_replica_i_counted_round(replicas: int, at:
         (True, 2, [[0], [0], [1]]),
         (True, 3, [[0], [1], [2]]),
         (True, 5, [[0, 1], [2, 3], [4]]),
+        (False, 2, [[0], [1], [0]]),
         (False, 5, [[0, 3], [1, 4], [2]]),
     ],
 )
 def test_dedicated_deals_adapters_or_replicas_out_evenly(
     consecutive: bool, replicas: int, at: list[list[int]]
 ) -> None:
-    serves = Dedicated(consecutive).place((A, B, C), Cluster((0,) * replicas)).serves
+    serves, preloads, _ = Dedicated(consecutive).place((A, B, C), Cluster((0,) * replicas))
+    assert not preloads
     assert [serves[adapter.id].tolist() for adapter in (A, B, C)] == at
-
-
-def test_lru_evicts_the_least_recently_used_and_no_more_than_it_takes() -> None:
-    assert list(Lru().victims((A, B, C), 0)) == []
-    assert list(Lru().victims((A, B, C), 1)) == [A]
-    assert list(Lru().victims((A, B, C), 8)) == [A]
-    assert list(Lru().victims((A, B, C), 9)) == [A, B]
-    assert list(Lru().victims((A, B, C), 100)) == [A, B, C]
-
-
-def test_on_demand_evicts_whatever_is_idle() -> None:
-    assert list(OnDemand().victims((A, B), 0)) == [A, B]
 
 
 def test_latest_keeps_the_adapter_that_was_used_last_unless_its_slots_are_needed() -> None:

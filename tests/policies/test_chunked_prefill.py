@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, SchedulerOutput
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
+from simlora.policies.scheduling.prefill_first import PrefillFirst
 from simlora.policies.views import Refusal
 from tests.policies.hand import RETRY_STEPS, A, B, C, View, requests
 
@@ -28,35 +30,40 @@ def begun(id: int, done: int, prompt_tokens: int = 30) -> Request:
     return request
 
 
-def test_waiting_requests_share_the_budget_in_order_of_arrival() -> None:
-    view = View(QUEUE)
-    assert schedule(view) == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 6))
-    assert view.tried == (FIRST, SECOND), "for the third no token is left"
+OLD, LATER = begun(7, done=18), begun(8, done=1)
 
 
-def test_each_running_request_takes_a_token_of_the_budget_and_decodes_in_the_same_iteration() -> None:
-    decision = schedule(View(QUEUE, running=4))
-    assert decision == SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)
-
-
-def test_a_prefill_that_has_begun_goes_on_before_others_start() -> None:
-    old = begun(7, done=18)
-    assert schedule(View(QUEUE, prefilling=(old,))) == SchedulerOutput(prefill=(old, FIRST), chunks=(12, 4))
-
-
-def test_prefills_that_have_begun_go_on_in_order_of_admission_as_far_as_the_budget_reaches() -> None:
-    one, other, last = begun(9, done=20), begun(7, done=1), begun(8, done=1)
-    decision = schedule(View(QUEUE, running=2, prefilling=(one, other, last)))
-    assert decision == SchedulerOutput(prefill=(one, other), chunks=(10, 4), decode=True)
-
-
-def test_with_no_token_left_for_prefill_the_batch_decodes_until_something_changes() -> None:
-    view = View(QUEUE, running=16)
-    assert schedule(view) == SchedulerOutput(on_arrival=0)
-    assert view.tried == ()
-    assert schedule(View(QUEUE, running=20)) == SchedulerOutput(on_arrival=0), (
-        "more run than the budget has tokens"
-    )
+@pytest.mark.parametrize(
+    "view, expected",
+    [
+        # waiting requests share the budget in order of arrival
+        (View(QUEUE), SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 6))),
+        # each running request takes a token of it and decodes in the same iteration
+        (View(QUEUE, running=4), SchedulerOutput(prefill=(FIRST, SECOND), chunks=(10, 2), decode=True)),
+        # a prefill that has begun goes on before others start
+        (View(QUEUE, prefilling=(OLD,)), SchedulerOutput(prefill=(OLD, FIRST), chunks=(12, 4))),
+        # prefills that have begun go on in order of admission as far as the budget reaches
+        (
+            View(QUEUE, running=2, prefilling=(OLD, LATER, begun(9, done=1))),
+            SchedulerOutput(prefill=(OLD, LATER), chunks=(12, 2), decode=True),
+        ),
+        # with no token left the batch decodes until something changes
+        (View(QUEUE, running=16), SchedulerOutput(on_arrival=0)),
+        # so it does where more run than the budget has tokens
+        (View(QUEUE, running=20), SchedulerOutput(on_arrival=0)),
+        (View(running=3), SchedulerOutput(on_arrival=0)),  # and where none waits until one arrives
+        # none starts at a boundary at which one was preempted
+        (View(QUEUE, running=3, preempted=True), SchedulerOutput(steps=1, on_arrival=0)),
+        # but what has begun goes on
+        (View(QUEUE, prefilling=(OLD,), preempted=True), SchedulerOutput(prefill=(OLD,), chunks=(12,))),
+    ],
+)
+def test_the_budget_goes_to_the_batch_then_to_prefills_that_have_begun_then_to_the_queue(
+    view: View, expected: SchedulerOutput
+) -> None:
+    assert schedule(view) == expected
+    started = [request for request in expected.prefill if request in QUEUE]
+    assert view.tried == tuple(started), "for the next one no token is left"
 
 
 def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
@@ -139,17 +146,6 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
     assert looked_at(queue[:3] + base, (A,)).tried == (first, *base), "the base model needs none either"
 
 
-def test_nobody_starts_at_a_boundary_at_which_somebody_was_preempted() -> None:
-    assert schedule(View(QUEUE, running=3, preempted=True)) == SchedulerOutput(steps=1, on_arrival=0)
-    old = begun(7, done=18)
-    after = schedule(View(QUEUE, prefilling=(old,), preempted=True))
-    assert after == SchedulerOutput(prefill=(old,), chunks=(12,)), "what has begun goes on"
-
-
-def test_with_nobody_waiting_the_batch_decodes_until_somebody_arrives() -> None:
-    assert schedule(View(running=3)) == SchedulerOutput(on_arrival=0)
-
-
 @given(
     budget=st.integers(1, 64),
     running=st.integers(0, 70),
@@ -170,3 +166,37 @@ def test_no_iteration_processes_more_than_the_budget_and_none_that_could_less(
         0 < chunk <= r.prefill_tokens for r, chunk in zip(decision.prefill, decision.chunks, strict=True)
     )
     assert decision.decode == bool(decision.prefill and running)
+
+
+# PrefillFirst, with 25 tokens an iteration
+
+
+def whole(view: View) -> SchedulerOutput:
+    return PrefillFirst(max_batched_tokens=25).schedule(view)
+
+
+def test_whole_prompts_start_as_far_as_the_budget_reaches_and_nothing_decodes_beside_them() -> None:
+    for running in (0, 20):
+        assert whole(View(QUEUE, running=running)) == SchedulerOutput(
+            prefill=(FIRST, SECOND), chunks=(10, 10)
+        )
+
+
+def test_a_prompt_longer_than_the_budget_starts_alone() -> None:
+    long, other = requests(A, B, prompt_tokens=40)
+    assert whole(View((long, other))) == SchedulerOutput(prefill=(long,), chunks=(40,))
+
+
+def test_the_batch_decodes_when_none_can_start() -> None:
+    assert whole(View((), running=3)) == SchedulerOutput(on_arrival=0)
+
+
+def test_a_request_without_a_slot_is_passed_over_by_whole_prompts_too() -> None:
+    view = View(QUEUE, running=1, in_use=(A,), refuses={SECOND: Refusal.ADAPTERS})
+    assert whole(view) == SchedulerOutput(prefill=(FIRST, THIRD), chunks=(10, 10), skipped=1)
+
+
+def test_the_next_prompt_waits_whole_for_the_next_iteration() -> None:
+    view = View(QUEUE)
+    whole(view)
+    assert view.tried == QUEUE, "the third fits into memory and not into the budget"

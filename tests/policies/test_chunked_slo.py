@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import NEVER, Abort, SchedulerOutput
 from simlora.policies.scheduling.budget import TimeBudget
@@ -136,10 +134,3 @@ def test_a_request_that_is_aborted_does_not_count_as_skipped() -> None:
     decision = schedule(view, slo_s=3.0)
     assert aborted(decision) == ((old[0], REASON),)
     assert (decision.prefill, decision.skipped) == ((last,), 2)
-
-
-def test_targets_are_checked() -> None:
-    with pytest.raises(InputError, match=r"scheduler\.pass_s is 0, must be greater than 0 seconds"):
-        ChunkedSlo(pass_s=0)
-    with pytest.raises(InputError, match=r"scheduler\.margin_s is 2"):
-        ChunkedSlo(slo_s=1, margin_s=2)

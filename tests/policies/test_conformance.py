@@ -166,13 +166,15 @@ class OddOnes(Placement):
         )
 
 
+PLACED = st.builds(Dedicated) | st.builds(BurstTolerance, request_tokens=st.just(5)) | st.builds(OddOnes)
+
+
 @pytest.mark.parametrize("policy", ROUTERS)
-@given(case=ANY)
+@given(case=ANY, placement=PLACED)
 @few
-def test_a_router_keeps_its_promises(policy: type[Router], case: Case) -> None:
-    for placement in (Dedicated(), BurstTolerance(request_tokens=5), OddOnes()):
-        recorder = run(case, router=WatchedRouter(make(policy)), placement=placement)
-        assert recorder.ended == len(case.rows)
+def test_a_router_keeps_its_promises(policy: type[Router], case: Case, placement: Placement) -> None:
+    recorder = run(case, router=WatchedRouter(make(policy)), placement=placement)
+    assert recorder.ended == len(case.rows)
 
 
 @pytest.mark.parametrize("policy", MIGRATIONS)

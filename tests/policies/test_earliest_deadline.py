@@ -43,12 +43,6 @@ def test_of_equal_deadlines_the_first_to_arrive_goes_first() -> None:
     assert [r.id for r in EarliestDeadline().order(view)] == [0, 1, 2]
 
 
-def test_it_looks_at_the_queue_as_often_as_fcfs() -> None:
-    assert EarliestDeadline().schedule(
-        Promised(WAITING, running=1, steps=3, max_wait_tokens=10)
-    ) == SchedulerOutput(steps=7)
-
-
 @pytest.mark.parametrize("targets, first", [((9.0, 1.0, 9.0), 2), ((1.0, 9.0, 9.0), 1), ((9.0, 9.0, 1.0), 3)])
 def test_in_a_run_tenants_get_what_they_were_promised_first(targets: tuple[float, ...], first: int) -> None:
     """Three wait while one is prefilled, for adapter 0, for adapter 1 and for the base model."""

@@ -10,7 +10,6 @@ from math import inf
 
 import pytest
 
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.early_abort import EarlyAbort
@@ -29,10 +28,10 @@ def none_fits(waiting: tuple[Request, ...]) -> dict[Request, Refusal]:
     return dict.fromkeys(waiting, Refusal.MEMORY)
 
 
-def served(count: int, admitted: int | None = None) -> EarlyAbort:
-    """A scheduler that has found so many requests at its first look, and admitted them or some of them."""
+def served(found: int, admitted: int) -> EarlyAbort:
+    """A scheduler that has found so many requests at its first look, and admitted so many of them."""
     scheduler = EarlyAbort()
-    scheduler.schedule(View(crowd(count), running=1, seats=count if admitted is None else admitted))
+    scheduler.schedule(View(crowd(found), running=1, seats=admitted))
     return scheduler
 
 
@@ -78,58 +77,33 @@ def test_the_decision_stands_until_the_first_refused_request_has_to_be_aborted()
     assert decision.on_arrival == 0
 
 
-@pytest.mark.parametrize(
-    "chosen, message",
-    [
-        ({"slo_s": 0}, "scheduler.slo_s is 0, must be greater than 0 seconds"),
-        ({"margin_s": -1}, "scheduler.margin_s is -1, must be at least 0"),
-        ({"slo_s": 2, "margin_s": 3}, "scheduler.margin_s is 3, must be at least 0 and at most 2 seconds"),
-    ],
-)
-def test_a_target_or_a_margin_out_of_range_is_refused(chosen: dict[str, float], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        EarlyAbort(**chosen)
-
-
 # Newest or oldest first
 
-
-def test_at_first_one_arrival_is_as_much_as_one_admission_and_the_newest_goes_first() -> None:
-    assert newest_first(EarlyAbort(), View(crowd(2), running=1))
+BUSY, IDLE = {"running": 1}, {"now_s": 9.0}
 
 
-def test_fewer_arrivals_than_admissions_and_the_oldest_go_first() -> None:
-    """8 arrivals, 8 admissions: int(5.6 + 0.3) = 5 each. Then 2 more arrivals: int(1.4 + 1.5) = 2 < 5."""
-    assert not newest_first(served(8), View(crowd(2), running=1))
-
-
-def test_at_least_as_many_arrivals_as_admissions_and_the_newest_go_first() -> None:
-    """6 more arrivals: int(4.2 + 1.5) = 5 >= 5."""
-    assert newest_first(served(8), View(crowd(6), running=1))
-
-
-@pytest.mark.parametrize("arrivals, newest", [(7, False), (8, True)])
-def test_the_averages_are_cut_to_whole_numbers_and_not_rounded(arrivals: int, newest: bool) -> None:
-    """After idling: int(4.9) = 4 < 5, and int(5.6) = 5 >= int(5.9) = 5."""
-    idle = View(crowd(arrivals, arrival_s=9.0), now_s=9.0)
-    assert newest_first(served(8), idle) is newest
-
-
-def test_an_idle_replica_has_forgotten_the_arrivals_but_not_the_admissions() -> None:
-    """Seven that come to a busy replica: int(4.9 + 1.5) = 6 >= 5; to an idle one 4, as above."""
-    assert newest_first(served(8), View(crowd(7, arrival_s=9.0), now_s=9.0, running=1))
-    assert not newest_first(served(8), View(crowd(7, arrival_s=9.0), now_s=9.0))
-
-
-def test_a_batch_that_has_just_ended_is_not_idling() -> None:
-    """The head of the queue has waited: an empty queue was not looked at."""
-    assert newest_first(served(8), View(crowd(7, arrival_s=8.5), now_s=9.0))
-
-
-def test_those_left_by_the_last_admission_are_not_counted_as_arrivals() -> None:
-    """10 arrivals, 4 admissions: 7 and int(2.8 + 0.3) = 3. Then no arrivals: int(0.3 * 7) = 2 < 3."""
-    assert not newest_first(served(10, admitted=4), View(crowd(6), running=1))
-    assert newest_first(served(10, admitted=4), View(crowd(6 + 2), running=1)), "int(1.4 + 2.1) = 3 >= 3"
+@pytest.mark.parametrize(
+    "found, admitted, waiting, arrived_s, view, newest",
+    [
+        (0, 0, 2, 8.0, BUSY, True),  # at first one arrival is as much as one admission
+        (8, 8, 2, 8.0, BUSY, False),  # 5 each, then int(1.4 + 1.5) = 2 < 5
+        (8, 8, 6, 8.0, BUSY, True),  # 5 each, then int(4.2 + 1.5) = 5 >= 5
+        (8, 8, 7, 9.0, BUSY, True),  # 5 each, then int(4.9 + 1.5) = 6 >= 5
+        # an idle replica has forgotten the arrivals, not the admissions: int(4.9) = 4 < 5, cut and not rounded
+        (8, 8, 7, 9.0, IDLE, False),
+        (8, 8, 8, 9.0, IDLE, True),  # int(5.6) = 5 >= int(5.9) = 5
+        # a batch that has just ended is not idling: the head of the queue has waited
+        (8, 8, 7, 8.5, IDLE, True),
+        # those left by the last admission are no arrivals: 7 and 3, then int(0.3 * 7) = 2 < 3
+        (10, 4, 6, 8.0, BUSY, False),
+        (10, 4, 6 + 2, 8.0, BUSY, True),  # 7 and 3, then int(1.4 + 2.1) = 3 >= 3
+    ],
+)
+def test_the_newest_go_first_while_at_least_as_many_arrive_as_are_admitted(
+    found: int, admitted: int, waiting: int, arrived_s: float, view: dict[str, float], newest: bool
+) -> None:
+    scheduler = served(found, admitted) if found else EarlyAbort()
+    assert newest_first(scheduler, View(crowd(waiting, arrived_s), **view)) is newest
 
 
 def test_requests_aborted_at_an_admission_are_not_left_by_it() -> None:
@@ -142,7 +116,7 @@ def test_requests_aborted_at_an_admission_are_not_left_by_it() -> None:
 def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
     queue = crowd(3)
     assert tuple(EarlyAbort().order(View(queue))) == tuple(reversed(queue))
-    scheduler = served(8)
+    scheduler = served(8, 8)
     scheduler.schedule(View(running=1))
     assert tuple(scheduler.order(View(queue))) == queue
 
@@ -150,10 +124,9 @@ def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
 # When it looks
 
 
-def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
+def test_an_empty_queue_is_looked_at_until_the_average_of_arrivals_is_zero() -> None:
     scheduler = EarlyAbort()
-    waiting, empty = (View(queue, running=1, steps=4, max_wait_tokens=10) for queue in (crowd(1), ()))
-    assert scheduler.schedule(waiting) == SchedulerOutput(steps=6)
+    empty = View((), running=1, steps=4, max_wait_tokens=10)
     assert scheduler.schedule(empty) == SchedulerOutput(steps=6), "the average of arrivals is 1 and will sink"
     scheduler.schedule(View(running=1))
     assert scheduler.schedule(empty) == SchedulerOutput(on_arrival=6), "it is 0 for good"
@@ -164,10 +137,3 @@ def test_looks_that_would_still_move_the_average_are_taken_one_by_one() -> None:
     scheduler, queue = EarlyAbort(), crowd(10)
     view = View(queue, running=1, refuses=none_fits(queue))
     assert [scheduler.schedule(view).steps for _ in range(3)] == [1, RETRY_STEPS, RETRY_STEPS]
-
-
-def test_an_empty_queue_is_looked_at_until_the_average_is_zero() -> None:
-    """After 8 arrivals: int(0.3 * 5) = 1, then 0 for good."""
-    scheduler = served(8)
-    decisions = [scheduler.schedule(View(running=1)) for _ in range(2)]
-    assert decisions == [SchedulerOutput(steps=1), SchedulerOutput(on_arrival=0)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -13,12 +11,10 @@ from unittest import mock
 import numpy as np
 import pulp
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import linprog
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
 from simlora.policies.migration import comigration
@@ -164,50 +160,13 @@ def test_a_placement_is_priced_as_printed_and_no_cheaper_than_the_bound(problem:
 
 @given(problem=problems(relaxed=True))
 @share(1 / 3)
-def test_the_relaxed_problem_is_a_linear_one_for_every_y(problem: Comigration) -> None:
-    assume(len(problem.home) < 4)
+def test_the_relaxed_problem_is_never_over_later_than_the_printed_one(problem: Comigration) -> None:
     asked, _ = ilp(problem)
     asked.solve(pulp.HiGHS(msg=False, threads=1, gapRel=0.0))
-    assert asked.sol_status == pulp.LpSolutionOptimal
-    assert pulp.value(asked.objective) == pytest.approx(least_relaxed_s(problem), rel=1e-6)
-
-
-def least_relaxed_s(problem: Comigration) -> float:
-    """The least over all y of the linear programme in x [requests × replicas], what is swapped [replicas], and T."""
-    requests, replicas = problem.moved_s.shape
-    adapters = sorted(set(problem.adapter.tolist()) - {BASE_MODEL})
-    cost_s = problem.execution_s[:, None] + problem.moved_s
-    best_s = inf
-    for bits in product((0, 1), repeat=len(adapters) * replicas):
-        y = dict(zip(product(adapters, range(replicas)), bits, strict=True))
-        may = [
-            (0, 1 if k == BASE_MODEL else y[k, j]) for k in problem.adapter.tolist() for j in range(replicas)
-        ]
-        rows, bounds = [], []
-        for j in range(replicas):
-            time, memory = np.zeros((2, requests * replicas + replicas + 1))
-            time[j : requests * replicas : replicas] = cost_s[:, j]
-            memory[j : requests * replicas : replicas] = problem.request_tokens
-            time[requests * replicas + j], time[-1] = problem.swap_s, -1.0
-            memory[requests * replicas + j] = -1.0
-            rows += [time, memory]
-            bounds += [
-                -problem.eta_s * sum(y[k, j] for k in adapters),
-                problem.gpu_tokens[j] - sum(problem.adapter_tokens[k] * y[k, j] for k in adapters),
-            ]
-        once = np.zeros((requests, requests * replicas + replicas + 1))
-        for i in range(requests):
-            once[i, i * replicas : (i + 1) * replicas] = 1.0
-        found = linprog(
-            np.eye(len(time))[-1],
-            rows,
-            bounds,
-            once,
-            np.ones(requests),
-            [*may, *[(0, None)] * (replicas + 1)],
-        )
-        best_s = min(best_s, found.fun) if found.success else best_s
-    return best_s
+    best_s = min(longest_s(problem, placed) for placed in every_placement(problem))
+    if best_s < inf:
+        assert asked.sol_status == pulp.LpSolutionOptimal
+        assert pulp.value(asked.objective) <= best_s * (1 + 1e-6)
 
 
 @given(tokens=st.lists(st.integers(0, 40), max_size=7), room=st.integers(0, 150))
@@ -253,17 +212,6 @@ def test_two_that_swap_places_stay_and_so_do_three_that_go_round() -> None:
     assert by_load([0, 1, 2], 5.0, 5.0, 5.0).needed(np.array([1, 2, 0])).tolist() == [0, 1, 2]
 
 
-def test_of_those_that_leave_only_as_many_do_as_it_takes() -> None:
-    """Six seconds of work go to replica 1, three go to 2: but the first may take six too, like replica 1."""
-    problem = by_load([0, 0, 0, 0], 6.0, 3.0, 2.0, 1.0)
-    assert problem.needed(np.array([1, 0, 2, 2])).tolist() == [1, 0, 0, 0]
-
-
-def test_a_plan_that_shortens_nothing_moves_nobody() -> None:
-    assert by_load([0, 1], 5.0, 5.0).needed(np.array([0, 0])).tolist() == [0, 1]
-    assert by_load([0, 0, 1], 5.0, 5.0, 10.0).needed(np.array([0, 2, 1])).tolist() == [0, 0, 1]
-
-
 @given(problem=problems() | problems(relaxed=True), data=st.data())
 @share(1)
 def test_what_is_left_of_a_plan_is_as_good_and_needs_all_its_moves(
@@ -288,33 +236,30 @@ def test_what_is_left_of_a_plan_is_as_good_and_needs_all_its_moves(
 # Plans, worked by hand
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("policy", [exactly, always])
-def test_half_of_four_equal_requests_go_to_the_idle_replica(policy: type[Migration], solver: str) -> None:
+def test_half_of_four_equal_requests_go_to_the_idle_replica(policy: type[Migration]) -> None:
     """Five seconds each: 20 s + η; two and two take 10 s + η, and the moved ones their prefills besides."""
-    plan = policy(solver=solver).plan(Cluster(some(1, 2, 3, 4), []))
+    plan = policy().plan(Cluster(some(1, 2, 3, 4), []))
     assert len(plan.moves) == 2
     assert {(source, target) for _, source, target in moves(plan)} == {(0, 1)}
     assert plan.solved
     assert plan.reason.endswith("2 moves shorten the longest replica's work from 20.1 s to 10.17 s")
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_shortest_context_moves(solver: str) -> None:
+def test_the_shortest_context_moves() -> None:
     """Any one of the three makes it 10 s and 5 s + prefill, unless the prefill takes longer than the other two."""
     held = [*some(1, tokens=4000), *some(2, tokens=20_000), *some(3, tokens=900)]
     view = Cluster(held, some(4), executions_s={A: 1.0}, budgets=(10**6,) * 2)
-    assert moves(exactly(solver=solver).plan(view)) == [(3, 0, 1)]
+    assert moves(exactly().plan(view)) == [(3, 0, 1)]
     held[2].generated_tokens = 10_000
-    assert moves(exactly(solver=solver).plan(view)) == []
+    assert moves(exactly().plan(view)) == []
     held[0].prompt_tokens = 100
-    assert moves(exactly(solver=solver).plan(view)) == [(1, 0, 1)]
+    assert moves(exactly().plan(view)) == [(1, 0, 1)]
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_a_request_moves_to_where_its_adapter_is(solver: str) -> None:
+def test_a_request_moves_to_where_its_adapter_is() -> None:
     view = Cluster(some(1, 2), [], [], executions_s={A: 1.0}, at={A.id: (0, 2)}, adapter_load_s=0.4)
-    (move,) = exactly(solver=solver).plan(view).moves
+    (move,) = exactly().plan(view).moves
     assert move.target == 2
 
 
@@ -391,16 +336,13 @@ def test_a_request_is_swapped_whole_as_printed_and_in_part_when_relaxed() -> Non
     assert always(eta_s=0.0).plan(view).reason.endswith("work of 10.5 s")
 
 
-@pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("tokens, most", [(29, None), (60, 10 * 2**20)])
-def test_if_nothing_fits_everything_stays(tokens: int, most: int | None, solver: str) -> None:
+def test_if_nothing_fits_everything_stays(tokens: int, most: int | None) -> None:
     """Adapters have to fit into the GPU; requests do not, but then into the host."""
     view = Cluster(some(1, 2, 3, tokens=tokens), [], budgets=(7, 7) if most is None else (50, 50))
-    plan = exactly(solver=solver, host_memory_bytes=most).plan(view)
+    plan = exactly(host_memory_bytes=most).plan(view)
     assert plan == Plan((), plan.reason, solved=False)
-    assert (
-        plan.reason == "every 10 s; the solver says that no placement fits into the memory, so nothing moves"
-    )
+    assert "no placement fits" in plan.reason
 
 
 def test_what_does_not_fit_where_it_is_moves_to_where_it_does() -> None:
@@ -468,23 +410,6 @@ def test_a_solver_that_cannot_be_run_moves_nobody(error: Exception) -> None:
     assert plan == Plan((), "every 10 s; the solver could not be run: no cbc, so nothing moves", solved=False)
 
 
-@pytest.mark.parametrize("policy", BOTH)
-@pytest.mark.parametrize("solver, package", [("cbc", "pulp"), ("highs", "highspy")])
-def test_a_solver_that_is_not_installed_is_named(policy: type[Migration], solver: str, package: str) -> None:
-    with (
-        mock.patch.object(comigration, "find_spec", lambda name: None if name == package else name),
-        pytest.raises(
-            InputError, match=f"its Python package {package} is not installed; install it with: pip"
-        ),
-    ):
-        policy(solver=solver)
-
-
-def test_pulp_is_imported_when_it_is_needed() -> None:
-    code = "import sys, simlora.policies.migration.selective_ilp as s; s.SelectiveIlp(); print('pulp' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
 # Always the same
 
 
@@ -520,16 +445,16 @@ def test_requests_above_the_mean_set_it_off(most: int, caused: bool) -> None:
 )
 def test_a_full_memory_sets_it_off_while_another_is_not(used_tokens: Sequence[int], caused: bool) -> None:
     view = Cluster(some(1, 2, 3), some(4), used_tokens=used_tokens, budgets=(100, 100))
-    plan = SelectiveIlp(eta_s=0.0).plan(view)
-    assert bool(plan.reason) == caused
-    if used_tokens == (90, 89):
-        assert moves(plan)
-        assert plan.reason.startswith("the memory of replica 0 is 90% full, of 1 89%; 1 move shortens")
+    assert bool(SelectiveIlp(eta_s=0.0).plan(view).reason) == caused
 
 
-def test_memory_comes_first() -> None:
+def test_a_full_memory_comes_before_requests_above_the_mean() -> None:
     view = Cluster(some(*range(40)), some(50), used_tokens=(10, 95), budgets=(100, 100))
     assert SelectiveIlp().plan(view).reason.startswith("the memory of replica 1 is 95% full, of 0 10%; ")
+
+
+def test_pulp_is_not_imported_before_it_is_needed() -> None:
+    assert "pulp" not in vars(comigration)
 
 
 LOADS = (10, 1, 5, 30, 2, 4, 28, 8, 1, 11)
@@ -578,50 +503,3 @@ def test_released_a_move_costs_the_same_for_every_request_and_adapter() -> None:
 
 
 # What a user may set
-
-
-@pytest.mark.parametrize("policy", BOTH)
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"period_s": 0},
-        {"delay_s": -1},
-        {"unknown_execution_s": -1},
-        {"eta_s": -0.1},
-        {"bandwidth_bytes_per_s": 0},
-        {"gap": 1.5},
-        {"most_nodes": -1},
-        {"solver": "gurobi"},
-    ],
-)
-def test_what_is_out_of_range_is_named(policy: type[Migration], arguments: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=rf"migration\.{next(iter(arguments))} is"):
-        policy(**arguments)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"more_requests": 0},
-        {"full": 0},
-        {"full": 1.1},
-        {"most_replicas": 0},
-        {"moved_s": -1},
-        {"constants": "mine"},
-    ],
-)
-def test_what_only_the_selective_one_has_is_named_too(arguments: dict[str, object]) -> None:
-    with pytest.raises(InputError, match=rf"migration\.{next(iter(arguments))} is"):
-        SelectiveIlp(**arguments)
-
-
-def test_host_memory_is_not_negative() -> None:
-    with pytest.raises(InputError, match=r"migration\.host_memory_bytes is -1, must be at least 0 bytes"):
-        Ilp(host_memory_bytes=-1)
-
-
-@pytest.mark.parametrize("policy", BOTH)
-def test_adapters_are_brought_along_and_the_solver_takes_its_time(policy: type[Migration]) -> None:
-    assert policy().brings
-    assert (policy().period_s, policy().delay_s) == (10.0, 0.2)
-    assert policy(period_s=3, delay_s=0).delay_s == 0.0

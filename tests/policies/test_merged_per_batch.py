@@ -15,10 +15,6 @@ def serving_a(most_others: int = 30) -> MergedPerBatch:
     return scheduler
 
 
-def test_it_says_that_it_merges() -> None:
-    assert MergedPerBatch.merges
-
-
 def test_the_head_of_the_queue_picks_the_adapter_and_only_its_requests_start() -> None:
     first, _, _, fourth = queue = requests(B, A, None, B)
     assert MergedPerBatch().schedule(View(queue)) == SchedulerOutput(prefill=(first, fourth), merge=B)
@@ -68,14 +64,3 @@ def test_admission_stops_at_the_first_of_the_adapter_that_does_not_fit() -> None
     view = View(queue, refuses={queue[1]: Refusal.TOKENS})
     assert MergedPerBatch().schedule(view).prefill == queue[:1]
     assert view.tried == queue[:2]
-
-
-def test_after_a_refusal_an_arrival_may_be_the_first_of_the_batchs_adapter() -> None:
-    queue = requests(B, C)
-    decision = serving_a().schedule(View(queue, running=1, merged=A))
-    assert (decision.prefill, decision.on_arrival) == ((), 0)
-
-
-def test_the_queue_is_left_alone_after_a_prefill_as_with_fcfs() -> None:
-    view = View(requests(A), running=1, merged=A, steps=4, max_wait_tokens=10)
-    assert serving_a().schedule(view) == SchedulerOutput(steps=6)

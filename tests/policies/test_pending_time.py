@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.policies.routing.pending_time import PendingTime
 from tests.policies.hand import A, B, C, Cluster, requests
@@ -30,8 +29,35 @@ def pending_s(adapter: Adapter | None, view: Cluster, **arguments: float) -> lis
     return pytest.approx(PendingTime(**arguments).pending_s(new(adapter), view).tolist())
 
 
-def test_a_part_of_a_batch_takes_that_part_of_an_execution() -> None:
-    assert pending_s(A, cluster((), (A,), (A, B))) == [2.0 / 4, 2 * 2.0 / 4, 3 * 2.0 / 4]
+FULL = cluster((A,) * SIZE, (A, A, B, B), (None,) * SIZE)
+UNKNOWN = cluster((A,), (), executions_s=None)
+
+
+@pytest.mark.parametrize(
+    "adapter, view, arguments, expected_s",
+    [
+        # a part of a batch takes that part of an execution
+        (A, cluster((), (A,), (A, B)), {}, [2.0 / 4, 2 * 2.0 / 4, 3 * 2.0 / 4]),
+        # a full batch of one adapter is cheaper than a mixed one
+        (C, FULL, {}, [2.0 * (0.6 + 1 / 4), 2.0 * 5 / 4, 2.0 * (0.6 + 1 / 4)]),
+        (C, FULL, {"merged_share": 1.0}, [2.5] * 3),  # unless merging saves nothing
+        # the request itself may fill a batch
+        (A, cluster((A,) * 3, (A, A, B), (A,) * 7 + (B,)), {}, [2.0 * 0.6, 2.0, 2.0 * (2 * 0.6 + 1 / 4)]),
+        (None, cluster((None,) * 3), {}, [2.0 * 0.6]),  # so it does of the base model
+        # batches of several adapters are full each for itself: A, B and now C
+        (C, cluster((A,) * 5 + (B,) * 6 + (C,) * 3), {}, [2.0 * (3 * 0.6 + (1 + 2) / 4)]),
+        (A, UNKNOWN, {}, [5.0 * 2 / 4, 5.0 / 4]),  # before any has finished a request takes five seconds
+        (A, UNKNOWN, {"unknown_execution_s": 1.0}, [2 / 4, 1 / 4]),  # or what is set
+        # the base model is loaded everywhere
+        (None, cluster((A,), (), at={A.id: ()}), {}, [2.0 * 2 / 4, 2.0 / 4]),
+    ],
+)
+def test_pending_time_is_that_of_full_batches_and_a_rest(
+    adapter: Adapter | None, view: Cluster, arguments: dict[str, float], expected_s: list[float]
+) -> None:
+    assert pending_s(adapter, view, **arguments) == expected_s
+    least = min(range(len(expected_s)), key=expected_s.__getitem__)
+    assert PendingTime(**arguments).route(new(adapter), np.arange(len(expected_s)), view) == least
 
 
 @pytest.mark.parametrize("held, chosen", [((A,), 0), ((A, B), 1)])
@@ -42,31 +68,6 @@ def test_a_replica_without_the_adapter_gets_it_once_the_queue_elsewhere_takes_lo
     view = cluster(held, (), at={A.id: {0}}, adapter_load_s=0.75)
     assert pending_s(A, view) == [0.5 * (len(held) + 1), 0.5 + 0.75]
     assert PendingTime().route(new(A), BOTH, view) == chosen
-
-
-def test_a_full_batch_of_one_adapter_is_cheaper_than_a_mixed_one() -> None:
-    view = cluster((A,) * SIZE, (A, A, B, B), (None,) * SIZE)
-    assert pending_s(C, view) == [2.0 * (0.6 + 1 / 4), 2.0 * 5 / 4, 2.0 * (0.6 + 1 / 4)]
-    assert PendingTime().route(new(C), BOTH, cluster((A, A, B, B), (A,) * SIZE)) == 1
-    assert pending_s(C, view, merged_share=1.0) == [2.5] * 3
-
-
-def test_the_request_itself_may_fill_a_batch() -> None:
-    view = cluster((A,) * 3, (A, A, B), (A,) * 7 + (B,))
-    assert pending_s(A, view) == [2.0 * 0.6, 2.0, 2.0 * (2 * 0.6 + 1 / 4)]
-    assert pending_s(None, cluster((None,) * 3)) == [2.0 * 0.6]
-    assert PendingTime().route(new(A), BOTH, cluster((A, A, B), (A,) * 3)) == 1
-
-
-def test_batches_of_several_adapters_are_full_each_for_itself() -> None:
-    view = cluster((A,) * 5 + (B,) * 6 + (C,) * 3)
-    assert pending_s(C, view) == [2.0 * (3 * 0.6 + (1 + 2) / 4)], "A, B and now C"
-
-
-def test_before_any_has_finished_a_request_takes_five_seconds() -> None:
-    view = cluster((A,), (), executions_s=None)
-    assert pending_s(A, view) == [5.0 * 2 / 4, 5.0 / 4]
-    assert pending_s(A, view, unknown_execution_s=1.0) == [2 / 4, 1 / 4]
 
 
 def test_of_equals_the_lowest_id_wins_among_the_candidates() -> None:
@@ -116,14 +117,9 @@ def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds() ->
 @pytest.mark.parametrize(
     "there, at, chosen",
     [
-        ((), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 1),
-        ((B,), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 2),
-        ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),
-    ],
-    ids=[
-        "B is idle on 1, and on 2 too",
-        "B has a request on 1, and none on 2",
-        "no adapter has another copy",
+        ((), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 1),  # B is idle on 1, and on 2 too
+        ((B,), {A.id: {0}, B.id: {1, 2}, C.id: {2}}, 2),  # B has a request on 1, and none on 2
+        ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),  # no adapter has another copy
     ],
 )
 def test_as_released_a_replica_gets_an_adapter_only_over_an_idle_one_with_another_copy(
@@ -145,18 +141,3 @@ def test_as_released_what_was_replaced_is_not_there_any_more() -> None:
 def test_as_released_without_loads_what_lies_in_hbm_counts() -> None:
     view = cluster((A,) * 8, (), (), at={A.id: {0, 1}, B.id: {0, 2}})
     assert released(view, A, B, C, None, loads=False) == [1, 2, 1, 1]
-
-
-def test_the_base_model_is_loaded_everywhere() -> None:
-    view = cluster((A,), (), at={A.id: ()})
-    assert pending_s(None, view) == [2.0 * 2 / 4, 2.0 / 4]
-    assert PendingTime().route(new(None), BOTH, view) == 1
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [{"merged_share": -0.1}, {"merged_share": 1.1}, {"unknown_execution_s": 0}, {"constants": "mine"}],
-)
-def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=rf"router\.{next(iter(arguments))} is"):
-        PendingTime(**arguments)

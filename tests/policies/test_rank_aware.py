@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
@@ -98,22 +97,16 @@ def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
     assert RankAware().route(newcomer, BOTH, view) == 0
 
 
-def just_fits() -> tuple[Request, Cluster]:
-    """A request of two tokens, and an idle replica with as much memory beside one that has requests."""
+@pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=ARRAYS)])
+def test_a_request_that_just_fits_finds_memory(at_once: bool) -> None:
+    """It has two tokens; so many has an idle replica, beside one that has requests."""
     (newcomer,) = crowd(1, 8, first=500)
     models = {"kernel": Bgmv(A10), "iteration": IterationModel(A10)}
-    return newcomer, Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
-
-
-def test_a_request_that_just_fits_finds_memory() -> None:
-    newcomer, view = just_fits()
-    assert RankAware().route(newcomer, BOTH, view) == 0
-
-
-@ARRAYS
-def test_so_it_does_at_once() -> None:
-    newcomer, view = just_fits()
-    assert RankAware()._cheapest_at_once(newcomer, BOTH, view, 1.0) == 0
+    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
+    router = RankAware()
+    assert (
+        router._cheapest_at_once(newcomer, BOTH, view, 1.0) if at_once else router.route(newcomer, BOTH, view)
+    ) == 0
 
 
 def test_the_mean_output_is_that_of_what_was_declared() -> None:
@@ -182,25 +175,22 @@ def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
     assert RankAware().route(newcomer, np.arange(FEW), Cluster((0,) * FEW)) == 0
 
 
-@pytest.mark.parametrize("arguments", [{"slo_s": 0}, {"penalty_s": -1}, {"mean_output_tokens": 0}])
-def test_what_is_out_of_range_is_named(arguments: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=rf"router\.{next(iter(arguments))} is"):
-        RankAware(**arguments)
-
-
-def test_first_fit_fills_one_replica_after_the_other() -> None:
-    router = FirstFit(most_requests=3)
-    (newcomer,) = crowd(1, 8, first=500)
-    assert router.route(newcomer, np.arange(3), Cluster((3, 2, 0))) == 1
-    assert router.route(newcomer, np.array([0, 2]), Cluster((3, 2, 0))) == 2
-    assert router.route(newcomer, np.arange(3), Cluster((4, 5, 3))) == 2, "nobody has room: the fewest"
-
-
-def test_first_fit_leaves_out_who_has_no_memory() -> None:
+@pytest.mark.parametrize(
+    "cluster, candidates, chosen",
+    [
+        (Cluster((3, 2, 0)), (0, 1, 2), 1),  # one replica is filled after the other
+        (Cluster((3, 2, 0)), (0, 2), 2),  # candidates alone count
+        (Cluster((4, 5, 3)), (0, 1, 2), 2),  # where none has room: the fewest requests
+        (Cluster((0, 0), budgets=(1100, 1102)), (0, 1), 0),  # its memory just holds the request
+        # its memory does not hold it beside another one
+        (Cluster((0, 0), {0: ([Request(1, None, 0.0, 1, 1)], [])}, budgets=(1101, 1102)), (0, 1), 1),
+    ],
+)
+def test_first_fit_takes_the_first_replica_with_room(
+    cluster: Cluster, candidates: tuple[int, ...], chosen: int
+) -> None:
     request = Request(0, None, 0.0, 600, 500)
-    view = Cluster((0, 0), {0: ([Request(1, None, 0.0, 1, 1)], [])}, budgets=(1101, 1102))
-    assert FirstFit().route(request, BOTH, view) == 1
-    assert FirstFit().route(request, BOTH, Cluster((0, 0), budgets=(1100, 1102))) == 0
+    assert FirstFit(most_requests=3).route(request, np.array(candidates), cluster) == chosen
 
 
 def test_first_fit_knows_the_batch_size_of_each_replica() -> None:

@@ -1,75 +1,50 @@
-"""Fcfs and Lcfs on hand-made views."""
+"""Fcfs, Lcfs, and what the schedulers that look at the queue as often as they do have in common, on hand-made views."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
-from simlora.core.request import Request
+from simlora.policies.scheduling.adapter_clustering import AdapterClustering
 from simlora.policies.scheduling.base import NEVER, SchedulerOutput
+from simlora.policies.scheduling.earliest_deadline import EarliestDeadline
+from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
-from tests.policies.hand import Queue
+from simlora.policies.scheduling.merged_per_batch import MergedPerBatch
+from simlora.policies.views import Refusal
+from tests.policies.hand import RETRY_STEPS, View, requests
 
-OLD, MIDDLE, NEW, NEWEST = (Request(i, None, float(i), 10, 10) for i in range(4))
-
-
-class View:
-    """A replica whose memory has room for some requests and no others."""
-
-    now_s = 9.0
-    max_wait_tokens = 10
-
-    def __init__(
-        self, waiting: Sequence[Request], fits: Sequence[Request] = (), running: int = 0, steps: int = 0
-    ) -> None:
-        self.waiting = Queue(waiting)
-        self.fits = fits
-        self.running = running
-        self.members = (NEWEST,) * running
-        self.steps_since_prefill = steps
-
-    def trial(self) -> View:
-        return self
-
-    def admit(self, request: Request) -> bool:
-        return request in self.fits
-
-    def retry_steps(self) -> int:
-        return 7
+OLD, MIDDLE, NEW = QUEUE = requests(None, None, None)
+LIKE_FCFS = (Fcfs, Lcfs, AdapterClustering, EarlyAbort, EarliestDeadline, MergedPerBatch)
 
 
-@pytest.mark.parametrize("scheduler, first", [(Fcfs, (OLD, MIDDLE)), (Lcfs, (NEW, MIDDLE))])
-def test_an_idle_replica_looks_at_once(scheduler: type[Fcfs], first: tuple[Request, ...]) -> None:
-    assert scheduler().schedule(View((OLD, MIDDLE, NEW), fits=first, steps=3)) == SchedulerOutput(
-        prefill=first
-    )
-
-
-@pytest.mark.parametrize("scheduler", [Fcfs, Lcfs])
-def test_admission_stops_at_the_first_that_does_not_fit(scheduler: type[Fcfs]) -> None:
-    decision = scheduler().schedule(View((OLD, MIDDLE, NEW), fits=(OLD, NEW)))
-    assert decision.prefill == ((OLD,) if scheduler is Fcfs else (NEW,))
-
-
-@pytest.mark.parametrize("scheduler", [Fcfs, Lcfs])
+@pytest.mark.parametrize("scheduler", LIKE_FCFS)
 def test_a_running_replica_leaves_the_queue_alone_for_ten_steps(scheduler: type[Fcfs]) -> None:
-    view = View((OLD,), fits=(OLD,), running=1, steps=4)
+    view = View((OLD,), running=1, steps=4, max_wait_tokens=10)
     assert scheduler().schedule(view) == SchedulerOutput(steps=6), "whatever arrives"
-    assert scheduler().schedule(View((), running=1, steps=4)) == SchedulerOutput(on_arrival=6)
-    view.steps_since_prefill = 10
-    assert scheduler().schedule(view) == SchedulerOutput(prefill=(OLD,))
+    assert view.tried == ()
 
 
 @pytest.mark.parametrize("scheduler", [Fcfs, Lcfs])
-def test_with_no_request_waiting_the_batch_runs_until_one_arrives(scheduler: type[Fcfs]) -> None:
+def test_the_queue_is_looked_at_once_the_replica_is_idle_or_the_steps_are_over(scheduler: type[Fcfs]) -> None:
+    looks = SchedulerOutput(prefill=(OLD,))
+    assert scheduler().schedule(View((OLD,), steps=3, max_wait_tokens=10)) == looks
+    assert scheduler().schedule(View((OLD,), running=1, steps=10, max_wait_tokens=10)) == looks
+    empty = View((), running=1, steps=4, max_wait_tokens=10)
+    assert scheduler().schedule(empty) == SchedulerOutput(on_arrival=6)
     assert scheduler().schedule(View((), running=1, steps=10)) == SchedulerOutput(on_arrival=0)
 
 
-def test_fcfs_after_a_refusal_an_arrival_changes_nothing() -> None:
-    assert Fcfs().schedule(View((OLD,), running=1, steps=10)) == SchedulerOutput(steps=7, on_arrival=NEVER)
+@pytest.mark.parametrize("scheduler, first, refused", [(Fcfs, OLD, NEW), (Lcfs, NEW, OLD)])
+def test_requests_start_in_order_until_the_first_that_does_not_fit(
+    scheduler: type[Fcfs], first: object, refused: object
+) -> None:
+    for does_not_fit, starts in ((refused, (first, MIDDLE)), (MIDDLE, (first,))):
+        view = View(QUEUE, refuses={does_not_fit: Refusal.MEMORY})
+        assert scheduler().schedule(view) == SchedulerOutput(prefill=starts)
 
 
-def test_lcfs_after_a_refusal_a_newer_request_may_fit() -> None:
-    assert Lcfs().schedule(View((OLD,), running=1, steps=10)) == SchedulerOutput(steps=7, on_arrival=0)
+@pytest.mark.parametrize("scheduler, on_arrival", [(Fcfs, NEVER), (Lcfs, 0)])
+def test_after_a_refusal_only_a_newer_request_of_lcfs_may_fit(scheduler: type[Fcfs], on_arrival: int) -> None:
+    view = View((OLD,), running=1, refuses={OLD: Refusal.MEMORY})
+    assert scheduler().schedule(view) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=on_arrival)

@@ -12,7 +12,6 @@ import pytest
 import simlora
 from simlora.api.preparing import composed, ready
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.load_tracker import LoadTracker
 from simlora.policies.routing.filters import FILTERS
@@ -71,17 +70,48 @@ def test_of_equals_a_random_one_is_picked() -> None:
 
 def test_only_candidates_count() -> None:
     assert Scored({"queue": 1}).route(prompt(), np.array([1, 2]), QUEUES) == 1
-    assert scores("queue", QUEUES, prompt()) == [1, 0.75, 0]
 
 
-def test_queue_and_running_are_scaled_between_the_most_and_the_fewest_requests() -> None:
-    assert scores("running", QUEUES, prompt()) == [0, 0.5, 1]
-    assert scores("queue", cluster(((A,), ()), ((), ())), prompt()) == [1, 1], "nothing waits anywhere"
+LORA = cluster(((A,), ()), ((), (A,)), ((B,), (A,)), ((B,), (C,)), max_loras=2, at={0: (0, 1, 2, 3)})
+TWICE = cluster(((B,), (B,)), ((B,), ()), max_loras=2)
+LIES = cluster(
+    *(((), ()), ((), ()), ((B,), ()), ((B, C), ())), max_loras=2, at={0: (0,)}, resident_adapters=(2, 1, 2, 2)
+)
+CACHED, ALIKE = Cluster((0, 0, 0), cached_tokens=(10, 20, 30)), Cluster((0, 0))
+MOST = Cluster((0, 0), cached_tokens=(0, 60))
+SENT = Cluster((0, 0), {0: (requests(A, prompt_tokens=32), ())}, cached_tokens=(48, 0))
 
 
-def test_load_aware_is_half_without_a_queue_and_nothing_at_the_threshold() -> None:
-    assert scores("load_aware", QUEUES, prompt(), threshold=4) == [0.5, 0.375, 0]
-    assert scores("load_aware", QUEUES, prompt(), threshold=2) == [0.5, 0.25, 0]
+@pytest.mark.parametrize(
+    "name, view, parameters, expected",
+    [
+        ("queue", QUEUES, {}, [1, 0.75, 0]),
+        ("running", QUEUES, {}, [0, 0.5, 1]),
+        ("queue", cluster(((A,), ()), ((), ())), {}, [1, 1]),  # none waits anywhere
+        ("load_aware", QUEUES, {"threshold": 4}, [0.5, 0.375, 0]),
+        ("load_aware", QUEUES, {"threshold": 2}, [0.5, 0.25, 0]),
+        ("kv_cache", Cluster((0, 0), budgets=(100, 1000), used_tokens=(50, 100)), {}, [0.5, 0.9]),
+        ("lora_affinity", LORA, {}, [1, 0.8, 0.6, 0]),  # of requests, not where an adapter lies idle
+        ("lora_affinity", TWICE, {}, [0, 0.8]),  # one that runs and waits counts twice
+        ("lora_affinity", cluster(((B, C), (C,))), {}, [0.8]),  # without max_loras there is always room
+        ("lora_load_state", LIES, {"placement": 0, "headroom": 0}, [1, 0.6, 0.3, 0]),
+        ("lora_load_state", LIES, {"placement": 0, "headroom": 0.1}, [0.9, 0.59, 0.27, 0]),
+        ("cached_kv", CACHED, {}, [0, 0.5, 1]),
+        ("cached_kv", ALIKE, {}, [1, 1]),
+        ("cached_kv", MOST, {"beyond_tokens": 40}, [0, 1]),
+        ("cached_kv", MOST, {"beyond_tokens": 39}, [0, 0]),
+        ("cached_kv", ALIKE, {"beyond_tokens": 2000}, [0, 0]),
+    ],
+)
+def test_a_scorer_gives_each_replica_a_number(
+    name: str, view: Cluster, parameters: dict[str, float], expected: list[float]
+) -> None:
+    assert scores(name, view, prompt(), **parameters) == expected
+
+
+def test_requests_of_the_base_model_need_a_slot_all_the_same() -> None:
+    assert scores("lora_affinity", TWICE, prompt(adapter=None)) == [0, 0.8]
+    assert scores("lora_load_state", LIES, prompt(adapter=None)) == [0, 0.5, 0, 0]
 
 
 def test_in_flight_is_what_the_router_has_sent_and_not_what_replicas_report() -> None:
@@ -90,41 +120,6 @@ def test_in_flight_is_what_the_router_has_sent_and_not_what_replicas_report() ->
     view = cluster(((), ()), ((A, A), ()), sent=sent)
     assert scores("in_flight", view, prompt()) == [0, 1]
     assert scores("running", view, prompt()) == [1, 0]
-
-
-def test_kv_cache_is_the_part_of_the_pool_that_nothing_uses() -> None:
-    view = Cluster((0, 0), budgets=(100, 1000), used_tokens=(50, 100))
-    assert scores("kv_cache", view, prompt()) == [0.5, 0.9]
-
-
-def test_lora_affinity_sees_adapters_of_requests_and_not_those_that_lie_idle() -> None:
-    view = cluster(((A,), ()), ((), (A,)), ((B,), (A,)), ((B,), (C,)), max_loras=2, at={0: (0, 1, 2, 3)})
-    assert scores("lora_affinity", view, prompt()) == [1, 0.8, 0.6, 0]
-
-
-def test_lora_affinity_counts_an_adapter_that_runs_and_waits_twice() -> None:
-    view = cluster(((B,), (B,)), ((B,), ()), max_loras=2)
-    assert scores("lora_affinity", view, prompt()) == [0, 0.8]
-    assert scores("lora_affinity", view, prompt(adapter=None)) == [0, 0.8]
-
-
-def test_without_max_loras_there_is_always_room() -> None:
-    assert scores("lora_affinity", cluster(((B, C), (C,))), prompt()) == [0.8]
-
-
-def test_lora_load_state_is_where_the_adapter_lies_and_which_slots_can_be_had() -> None:
-    view = cluster(
-        ((), ()),
-        ((), ()),
-        ((B,), ()),
-        ((B, C), ()),
-        max_loras=2,
-        at={0: (0,)},
-        resident_adapters=(2, 1, 2, 2),
-    )
-    assert scores("lora_load_state", view, prompt(), placement=0, headroom=0) == [1, 0.6, 0.3, 0]
-    assert scores("lora_load_state", view, prompt(), placement=0, headroom=0.1) == [0.9, 0.59, 0.27, 0]
-    assert scores("lora_load_state", view, prompt(adapter=None)) == [0, 0.5, 0, 0]
 
 
 def test_an_adapter_that_is_nowhere_has_a_home_of_its_own() -> None:
@@ -163,18 +158,6 @@ def test_the_prefix_sent_longest_ago_is_forgotten_first_unless_all_are_remembere
         assert known == [not forgets, True, True]
 
 
-def test_cached_kv_is_scaled_between_the_most_and_the_fewest_tokens() -> None:
-    assert scores("cached_kv", Cluster((0, 0, 0), cached_tokens=(10, 20, 30)), prompt()) == [0, 0.5, 1]
-    assert scores("cached_kv", Cluster((0, 0)), prompt()) == [1, 1]
-
-
-def test_kvaware_needs_most_of_the_prompt() -> None:
-    view = Cluster((0, 0), cached_tokens=(0, 60))
-    assert scores("cached_kv", view, prompt(), beyond_tokens=40) == [0, 1]
-    assert scores("cached_kv", view, prompt(), beyond_tokens=39) == [0, 0]
-    assert scores("cached_kv", Cluster((0, 0)), prompt(), beyond_tokens=2000) == [0, 0]
-
-
 def test_a_session_goes_where_it_went_last() -> None:
     scorer, view = SCORERS["session"](), Cluster((0, 0))
     assert scorer.score(prompt(session="a"), ALL, view).tolist() == [0, 0, 0, 0]
@@ -201,11 +184,9 @@ def test_rate_counts_the_requests_of_the_last_seconds() -> None:
 
 
 def test_kv_cost_adds_the_blocks_to_prefill_and_those_of_requests_sent() -> None:
-    sent = requests(A, prompt_tokens=32)
-    view = Cluster((0, 0), {0: (sent, ())}, cached_tokens=(48, 0))
-    assert scores("kv_cost", view, prompt(64)) == [-(1 + 2), -4]
-    assert scores("kv_cost", view, prompt(64), overlap_credit=0) == [-(4 + 2), -4]
-    assert scores("kv_cost", view, prompt(64), prefill_scale=3) == [-(3 + 2), -12]
+    assert scores("kv_cost", SENT, prompt(64)) == [-(1 + 2), -4]
+    assert scores("kv_cost", SENT, prompt(64), overlap_credit=0) == [-(4 + 2), -4]
+    assert scores("kv_cost", SENT, prompt(64), prefill_scale=3) == [-(3 + 2), -12]
 
 
 def test_kv_cost_counts_prompts_without_kv_until_their_first_token() -> None:
@@ -215,12 +196,8 @@ def test_kv_cost_counts_prompts_without_kv_until_their_first_token() -> None:
     assert scorer.score(prompt(64), ALL[:2], view).tolist() == [-(1 + 4 - 1 + 2), -4]
     sent[0].first_token_s = 1.0
     assert scorer.score(prompt(64), ALL[:2], view).tolist() == [-(4 - 1 + 2), -4]
-
-
-def test_kv_cost_forgets_requests_that_ended_without_a_token() -> None:
-    scorer, view = SCORERS["kv_cost"](), Cluster((0, 0))
-    scorer.routed(prompt(64), 0, view)
-    assert scorer.score(prompt(64), ALL[:2], view).tolist() == [-4, -4]
+    scorer.routed(prompt(64), 0, ALIKE)
+    assert scorer.score(prompt(64), ALL[:2], ALIKE).tolist() == [-4, -4], "it ended without a token"
 
 
 HOMES: Mapping[int, Sequence[int]] = {0: (0, 1)}
@@ -263,37 +240,16 @@ def test_balanced_keeps_what_is_near_the_mean_and_only_the_fewest_when_far_apart
     assert kept("balanced", counts[1], prompt(), gap=8) == [0]
 
 
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"scorers": {"queu": 1}}, r"router\.scorers is 'queu'; .*queue"),
-        ({"scorers": {"queue": -1}}, r"router\.scorers\.queue\.weight is -1"),
-        ({"scorers": {"queue": 0}}, r"router\.scorers has no weight greater than 0"),
-        ({"scorers": {"queue": {"depth": 1}}}, r"router\.scorers\.queue takes other parameters than depth"),
-        ({"scorers": [1]}, r"router\.scorers is \[1\], must be a mapping"),
-        ({"filters": {"balanced": {"gap": -1}}}, r"router\.filters\.balanced\.gap is -1"),
-    ],
-)
-def test_mistakes_name_their_key(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        Scored(**given)
-
-
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_a_product_serves_conversations_from_reports_that_are_late(product: str) -> None:
     settings = ["system=vllm", "replica.prefix_caching=true", "workload=agent", "workload.rate_rps=8"]
-    settings += ["workload.duration_s=8", "cluster.replicas=3", "cluster.status_every_s=0.05"]
+    settings += ["workload.duration_s=3", "cluster.replicas=3", "cluster.status_every_s=0.05"]
     found = simlora.simulate([*settings, f"router={product}"])
     assert found.summary["requests"]["finished"] == len(found.requests)
     assert found.requests["replica"].nunique() == 3
 
 
 def test_keys_of_a_product_can_be_changed() -> None:
-    overrides = [
-        "router=gie",
-        "router.scorers.queue=5",
-        "+router.scorers.lora_affinity=1",
-        "cluster.replicas=2",
-    ]
-    router = ready(*composed(overrides)).scenario.policies.router
+    changes = ["router.scorers.queue=5", "+router.scorers.lora_affinity=1"]
+    router = ready(*composed(["router=gie", "cluster.replicas=2", *changes])).scenario.policies.router
     assert router._weights == [5, 2, 3, 1]
