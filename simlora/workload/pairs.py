@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from simlora.core.arrays import Floats, Ints
-from simlora.core.checks import number, shown, whole
+from simlora.core.checks import number, part, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.files import expanded
 from simlora.core.random import stream
@@ -85,10 +85,7 @@ class Rows(Pairs):
 
 def check_length(key: str, lengths: Any) -> None:
     """Raise InputError unless what a workload has as `key` is a distribution of lengths that will do."""
-    if not isinstance(lengths, Lengths):
-        raise InputError(
-            f"workload.{key} is {shown(lengths)}, must be chosen with workload/{key}=<name>, such as fixed"
-        )
+    part(f"workload.{key}", lengths, Lengths, "fixed")
     lengths.check(f"workload.{key}")
 
 
@@ -102,6 +99,7 @@ def check_lengths(
         if correlation:
             lengths.at(np.zeros(1))  # raises where quantiles are not known
     if together is not None:
+        part("workload.lengths", together, Pairs, "azure_conv")
         together.check("workload.lengths")
 
 
