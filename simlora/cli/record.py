@@ -65,7 +65,11 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(INSTALL.format("simlora-record", error.name)) from None
 
     listens = listening(options.host, options.port)
-    log = CompletionLog(Path(options.trace).with_suffix(".log.jsonl"))
+    try:
+        log = CompletionLog(Path(options.trace).with_suffix(".log.jsonl"))
+    except InputError:
+        listens.close()
+        raise
     host, port = listens.getsockname()[:2]
 
     def started() -> None:

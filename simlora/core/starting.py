@@ -10,6 +10,7 @@ COMMANDS = (
     "simlora",
     "simlora-calibrate",
     "simlora-capacity",
+    "simlora-check",
     "simlora-plan",
     "simlora-profile",
     "simlora-report",

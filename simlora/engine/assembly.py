@@ -297,7 +297,7 @@ class Assembly:
         if self.transfers is not None and self.receives:
             yield KvReceiving(replica, loader, self.transfers)
         if self.cores is not None and cpu_lora is not None:
-            yield CpuAssist(replica, self.cores, cpu_lora)
+            yield CpuAssist(replica, self.cores, cpu_lora, decodes=not self.prefills)
         if self.defers:
             yield AsyncLoading(replica, loader, self.scheduler.chunks)
         if self.policy.prefetches:

@@ -208,6 +208,17 @@ def test_both_pools_load_the_adapter_and_decoding_waits_for_weights_and_kv(loade
     assert table.blocked_s[0] == pytest.approx(first_s + load_s(4) - since_s), "what the adapter alone cost"
 
 
+@pytest.mark.parametrize("way", ["whole", "by_layer"])
+def test_a_prompt_that_cpu_cores_helped_with_is_handed_over_before_its_weights_are_there(way: str) -> None:
+    simulation, table, log = run(Row(0.0, 0, 8, 3, 3), loader="cpu_assisted", kv_handover=way, ranks=(16,))
+    first_s = float(table.first_token_s[0])
+    assert prefill_s(8) < first_s < load_s(16), "the cores compute what the weights would have"
+    assert log.source.tolist() == [0]
+    assert table.replica.tolist() == [1]
+    assert table.finish_s[0] >= first_s + load_s(16), "the replica that decodes loads weights of its own"
+    assert all(holds_nothing(replica) for replica in simulation.fleet.replicas)
+
+
 def test_the_prefill_pool_reserves_no_memory_for_answers() -> None:
     """As vLLM's proxy sends max_tokens=1: two prompts of 20 fit 48 slots, whatever their answers need elsewhere."""
     rows = Row(0.0, None, 20, 20, 20), Row(0.0, None, 20, 20, 20)

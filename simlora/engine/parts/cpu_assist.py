@@ -36,7 +36,8 @@ class HostCores:
 class CpuAssist(Deferring):
     """Computes x A B of a prompt on CPU cores until its weights are there. Source: CaraServe (arXiv 2401.11240) §4.1.
 
-    A request that is prefilled before its weights are there joins the batch when they are (ASSISTED).
+    A request that is prefilled before its weights are there joins the batch when they are (ASSISTED). A replica that
+    only prefills (`decodes` is false) hands it over at once: the replica that decodes loads weights of its own.
     """
 
     @staticmethod
@@ -47,8 +48,9 @@ class CpuAssist(Deferring):
                 "cluster.adapter_pool=replicated"
             )
 
-    def __init__(self, replica: Replica, cores: HostCores, cpu_lora: CpuLora) -> None:
+    def __init__(self, replica: Replica, cores: HostCores, cpu_lora: CpuLora, decodes: bool = True) -> None:
         super().__init__(replica, RequestStatus.ASSISTED)
+        self._decodes = decodes
         self._loader, self._cores, self._cpu_lora = replica.loader, cores, cpu_lora
 
     def assist(
@@ -90,7 +92,7 @@ class CpuAssist(Deferring):
 
     def hold_back(self, request: Request, now_s: float) -> bool:
         weights_s = self._loader.weights_s(request)
-        if weights_s <= now_s:
+        if weights_s <= now_s or not self._decodes:
             return False
         self.add(request, now_s, weights_s)
         request.token_s = now_s
