@@ -94,7 +94,7 @@ def test_slices_of_a_lane_nest_and_never_overlap(system):
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
-    found = simlora.simulate([*SYSTEMS["dlora"], "perfetto=true"]).traced
+    found = traced("dlora")[0].traced
     again = simlora.simulate([*SYSTEMS["dlora"], "perfetto=true"]).traced
     assert found is not None
     assert again is not None
@@ -107,7 +107,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
 
 
 def test_it_is_written_with_the_run_when_asked_for(tmp_path: Path):
-    simlora.simulate([*SYSTEMS["slora"], "perfetto=true"]).save(tmp_path, report=False)
+    traced("slora")[0].save(tmp_path, report=False)
     assert json.loads(gzip.decompress((tmp_path / "timeline.json.gz").read_bytes()))["traceEvents"]
     simlora.simulate([*SYSTEMS["slora"]]).save(tmp_path, report=False)
     assert not (tmp_path / "timeline.json.gz").exists(), "that of an earlier run"
@@ -296,8 +296,3 @@ def test_a_cut_is_marked_and_ends_what_lasts():
     (mark,) = [event for event in events if event["ph"] == "i"]
     assert (mark["s"], mark["ts"], mark["name"]) == ("g", 1.5e6, "cut: the first 2 events are kept")
     assert lanes(events)[0, "slot 1"][0]["dur"] == 1.5e6
-
-
-def test_nothing_is_a_trace_too(tmp_path: Path):
-    write_perfetto(tmp_path / "none.json.gz", Traced([], 0.0, False))
-    assert json.loads(gzip.decompress((tmp_path / "none.json.gz").read_bytes()))["traceEvents"] == []
