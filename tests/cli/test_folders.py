@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 
 from simlora.cli import capacity, job, main, report, sweep, trace
-from simlora.sweeps import comparing, running
+from simlora.sweeps import running
 from simlora.workload import file
 from tests.cli.command import Capture
-from tests.report.make_sweep import make_run
 
 RUN = ("workload.duration_s=3", "report=false")
 SWEEP = ("workload.duration_s=3", "--jobs=1")
@@ -65,16 +64,6 @@ def test_a_runs_folder_is_made_anew(here, gone, monkeypatch):
     assert (here / "out" / "summary.json").exists()
 
 
-def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(here, monkeypatch, capsys):
-    from simlora.api import running as runs
-
-    monkeypatch.setattr(runs, "ROW_GROUP", 1)
-    going(monkeypatch, runs.Simulation, "run", here / "out")
-    assert main([*RUN, "hydra.run.dir=out"]) == 2
-    assert "cannot write results to" in sentence(capsys)
-    assert list(here.rglob("*.parquet")) == []
-
-
 @pytest.mark.parametrize(
     ("command", "arguments", "left", "gone"),
     [
@@ -90,21 +79,6 @@ def test_a_sweep_and_a_search_keep_their_runs(tmp_path, command, arguments, left
     else:
         assert (tmp_path / "here/out" / left).exists()
     assert list((tmp_path / "cache").glob("*.json"))
-
-
-@pytest.mark.parametrize(
-    ("function", "gone", "said"),
-    [
-        ("gather", "a", "a is not the folder of a run: it has no summary.json"),
-        ("compare", ".", "cannot write results to pages/a.html: No such file or directory"),
-    ],
-)
-def test_a_report_of_what_has_gone_or_into_it_is_a_sentence(here, function, gone, said, monkeypatch, capsys):
-    make_run(here / "a")
-    going(monkeypatch, comparing, function, here / gone)
-    assert report.main(["a", "--out=pages/a.html"]) == 2
-    assert said in sentence(capsys)
-    assert not here.exists() or list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 import simlora
 from simlora.core.adapter import Adapter
-from simlora.metrics.tracing import TO_GPU, Came, Copied, Left, Level, Ran, ReplicaFailed, Switched, Traced
+from simlora.metrics.tracing import TO_GPU, Came, Copied, Left, Ran, ReplicaFailed, Switched, Traced
 from simlora.report.perfetto import trace_events, write_perfetto
 from simlora.results.result import Result
 from tests.report.traced import SYSTEMS
@@ -279,16 +279,6 @@ def test_what_a_replica_had_when_it_failed_ends_there():
     assert stays == [(0, 4), (5, 5)]
     assert [(s["ts"] / 1e6, s["dur"] / 1e6) for s in found[0, "merged adapter"]] == [(0.0, 4.0)]
     assert [(s["name"], s["dur"]) for s in found[0, "iterations"]] == [("broken off", 1e6), ("decode", 3e6)]
-
-
-def test_a_counter_is_told_when_it_changes():
-    events = of(
-        Level(0, 0.0, 0, 0, 0, 0, 0, 0), Level(0, 1.0, 2, 0, 5, 3, 0, 0), Level(0, 2.0, 2, 1, 5, 3, 1, 0)
-    )
-    told = [(e["name"], e["ts"] / 1e6, e["args"]) for e in events if e["ph"] == "C"]
-    assert [time_s for name, time_s, _ in told if name == "requests running"] == [0.0, 1.0]
-    assert [args for name, _, args in told if name == "HBM (token slots)"][-1] == {"KV": 5, "adapters": 3}
-    assert [time_s for name, time_s, _ in told if name == "cached KV (token slots)"] == [2.0]
 
 
 def test_a_cut_is_marked_and_ends_what_lasts():

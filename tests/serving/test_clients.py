@@ -94,23 +94,8 @@ def test_a_replica_behind_its_own_port_dies_and_comes_back() -> None:
         assert httpx.post(f"{first}/v1/completions", json={"prompt": "Hello"}).status_code == 200
 
 
-def test_a_replica_that_dies_for_good_breaks_its_connections() -> None:
-    found = live(*SLORA, wishes=Wishes(speed=10.0, per_replica=True))
-    with (
-        listens(found) as (address,),
-        httpx.stream("POST", f"{address}/v1/completions", json=LONG) as response,
-    ):
-        lines = response.iter_lines()
-        next(lines)
-        httpx.post(f"{address}/simlora/faults", json={"kind": "fail"})
-        with pytest.raises(httpx.RemoteProtocolError):
-            list(lines)
-        assert httpx.get(f"{address}/health").status_code == 503
-    assert not found.fronts[0].cluster.open_requests
-
-
 def test_requests_go_on_elsewhere_where_a_replica_of_several_dies() -> None:
-    found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=10.0))
+    found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=2.0))
     body = LONG | {"max_tokens": 100}
     with (
         listens(found) as (address,),

@@ -83,13 +83,8 @@ def test_the_rate_meets_the_slo_and_the_next_does_not() -> None:
         assert not kept(row["beyond"], row["seed"])
         assert row["beyond"] <= 1.05 * row["value"] * (1 + 1e-5)
     assert answer.value == pytest.approx(answer.seeds["value"].mean())
-
-
-def test_every_run_says_whether_it_met_the_slo() -> None:
-    runs = found().runs
-    assert not runs["met"][runs["slo.attainment"] < 0.95].any()
-    assert runs["met"][(runs["slo.attainment"] >= 0.95) & (runs["load"] == "below")].all()
-    assert runs.equals(runs.sort_values(["seed", "value"]))
+    runs = answer.runs
+    assert runs["met"].equals((runs["slo.attainment"] >= 0.95) & (runs["load"] != "past"))
     assert not runs.duplicated(["seed", "value"]).any()
 
 
@@ -157,13 +152,9 @@ def test_one_replica_fewer_is_not_enough() -> None:
         few = f"cluster.replicas={int(row['beyond'])}"
         assert row["beyond"] == row["value"] - 1
         assert not kept(20.0, row["seed"], few)
-
-
-def test_one_can_be_enough() -> None:
-    answer = found("workload.arrivals.rate_rps=0.5", find="replicas", start=8)
-    assert answer.value == 1
-    assert answer.seeds["beyond"].isna().all()
-    assert answer.to_dict()["seeds"][0]["beyond"] is None
+    one = found("workload.arrivals.rate_rps=0.5", find="replicas", start=8)
+    assert one.value == 1
+    assert one.to_dict()["seeds"][0]["beyond"] is None
 
 
 # Runs are kept
@@ -355,11 +346,6 @@ def test_runs_get_longer_until_the_answer_no_longer_moves() -> None:
     assert answer.to_dict()["lengths"] == answer.lengths
 
 
-def test_the_answer_does_not_hang_on_how_long_is_configured() -> None:
-    short, long = found(*SHORT, longest=256), found("workload.requests=1600")
-    assert short.interval[0] < long.value < short.interval[1]
-
-
 def test_a_bound_ends_it_and_the_answer_says_so() -> None:
     bounded = found(*SHORT, longest=4)
     assert [one["times"] for one in bounded.lengths] == [1, 4]
@@ -428,12 +414,6 @@ def test_what_changed_while_it_ran_is_said(tmp_path: Path, monkeypatch: pytest.M
     answer = capacity(["workload=file", f"workload.path={path}"], seeds=1, jobs=1)
     assert "has changed" in answer.doubt
     assert found().doubt == ""
-
-
-def test_giving_requests_up_is_no_capacity() -> None:
-    with_all = found(limits={"ttft_s.p95": 5.0})
-    giving_up = found("system=slora_early_abort", limits={"ttft_s.p95": 5.0})
-    assert giving_up.value < 1.5 * with_all.value
 
 
 def test_values_that_are_given_twice_are_one_run() -> None:

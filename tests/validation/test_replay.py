@@ -33,8 +33,16 @@ def slow_host() -> dict[str, Any]:
     return served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
 
 
-def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(tmp_path: Path) -> None:
-    path = written(as_rows(served([*SERVER, *TRAFFIC])), tmp_path / "result.json")
+@pytest.fixture(scope="module")
+def usual() -> dict[str, Any]:
+    """The result of a server that is as calibrated."""
+    return served([*SERVER, *TRAFFIC])
+
+
+def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(
+    usual: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(as_rows(usual), tmp_path / "result.json")
     found = simlora.validate(path, CONFIG)
     for name, part, measured, simulated in found.figures():
         of_tokens = name == "ITL"  # whose percentiles are those of a histogram, within 0.4 %
@@ -107,8 +115,10 @@ def test_the_fitted_host_predicts_another_run_of_the_same_server(
     assert as_fitted < 0.35 * as_it_came
 
 
-def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path) -> None:
-    path = written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
+def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(
+    usual: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(usual, tmp_path / "result.json")
     log = tmp_path / "vllm.log"
     log.write_text("INFO loading\nINFO kv_cache_utils.py GPU KV cache size: 100,000 tokens\nINFO ready\n")
     found = simlora.validate(path, CONFIG, unsaid=EIGHT, kv_tokens=kv_tokens_in(log), blame=False)
@@ -281,19 +291,17 @@ def test_a_host_s_time_is_in_each_pass_and_each_step() -> None:
         assert after.need(name) - before.need(name) == pytest.approx(more_s, abs=1e-12)
 
 
-def test_what_cannot_be_fitted_is_said(tmp_path: Path) -> None:
-    result = served([*SERVER, *TRAFFIC])
+def test_what_cannot_be_fitted_is_said(few: dict[str, Any], tmp_path: Path) -> None:
     whole = ["system=vllm", "gpu=h100_64g", "model=llama_3_1_8b"]
-    with pytest.raises(InputError, match=r"calibration h100_64g-llama_3_1_8b-tp1-vllm has no host part"):
-        simlora.validate(
-            written(result, tmp_path / "result.json"), whole, unsaid=EIGHT, fit=True, blame=False
-        )
-    del result["itls"]
-    result["latency_s"] = [9.0] * len(result["ttfts"])
-    with pytest.raises(InputError, match="--fit needs the times of single tokens of one server"):
-        simlora.validate(
-            written(result, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, fit=True, blame=False
-        )
+    untimed = {name: cells for name, cells in few.items() if name != "itls"}
+    untimed["latency_s"] = [9.0] * len(few["ttfts"])
+    for result, server, said in (
+        (few, whole, r"calibration h100_64g-llama_3_1_8b-tp1-vllm has no host part"),
+        (untimed, CONFIG, "--fit needs the times of single tokens of one server"),
+    ):
+        path = written(result, tmp_path / "result.json")
+        with pytest.raises(InputError, match=said):
+            simlora.validate(path, server, unsaid=EIGHT, fit=True, blame=False)
 
 
 def _composed() -> Calibration:
