@@ -46,7 +46,7 @@ def test_the_summary_has_what_is_promised(simlora):
     assert summary["calibration"]["coefficients"]["decode.intercept_s"] == 0.025
     assert (summary["migration"], summary["simulation"]["migration_wall_s"]) == (None, None)
     assert summary["complete"] is True
-    typed = "workload.duration_s=20 report=false cluster.replicas=3"  # without the folder
+    typed = f"{' '.join(SHORT)} cluster.replicas=3"  # without the folder
     assert summary["command"] == f"simlora calibration=cal.yaml {typed}"
     assert [replica["replica"] for replica in summary["replicas"]] == [0, 1, 2]
     assert sum(replica["finished"] for replica in summary["replicas"]) == summary["requests"]["finished"]

@@ -90,7 +90,7 @@ CASES = {
     "calibration=a10g_llama": "there is no calibration 'a10g_llama'",
     "calibration=3": "calibration is 3, must be a name or the path of a YAML file",
     "calibration=null gpu=a40": "no calibration a40-llama_7b-tp1 (llama_7b on a40 with tp 1) … calibration=<path",
-    "replica.kv_token_budget=10": "every one of the 40 requests is rejected … do not fit replica.kv_token_budget 10",
+    "replica.kv_token_budget=10": "every one of the 20 requests is rejected … do not fit replica.kv_token_budget 10",
     "hydra.run.dir=": "hydra.run.dir is empty",
     "hydra.run.dir=${nope}": "hydra.run.dir cannot be resolved",
     "hydra.run.dir=null": "hydra.run.dir=null cannot be",
