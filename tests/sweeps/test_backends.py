@@ -27,10 +27,10 @@ GRID = (
     "system=slora",
     "scheduler._target_=tests.sweeps.dying.KillsItsProcess",
     "workload.rate_rps=2,1.9",
-    "workload.duration_s=60",
+    "workload.duration_s=300",
     "replica.kv_token_budget=14500",
 )
-SEEDS = 4
+SEEDS = 8
 
 
 @pytest.fixture(autouse=True)

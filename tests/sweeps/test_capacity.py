@@ -277,7 +277,6 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ),
         ({}, ("no_key=1",), "there is no key no_key"),
         ({}, ("replica.kv_token_budget=10",), "every one of the 300 requests is rejected"),
-        ({}, ("workload.seed=7",), "workload.seed=7 would be the same for every seed; leave it out"),
         (
             {"start": 4.0, "least": 0.5},
             ("slo.ttft_s=0.001",),
@@ -420,6 +419,11 @@ def test_values_that_are_given_twice_are_one_run() -> None:
     asked = found().question
     twice = replace(asked, overrides=(*asked.overrides, "seed=5", "timeline=true"))
     assert sorted(asked.overrides_for(0, 4.0)) == sorted(twice.overrides_for(0, 4.0))
+
+
+def test_a_seed_of_the_workload_is_not_given_beside_seeds() -> None:
+    with pytest.raises(InputError, match=r"workload.seed=7 would be the same for every seed; leave it out"):
+        capacity(["workload.seed=7"])
 
 
 def test_a_variable_is_not_taken_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
