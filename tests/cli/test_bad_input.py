@@ -84,8 +84,6 @@ CASES = {
     "scheduler._target_=fcfs": "scheduler._target_ is 'fcfs', must be a class in a module",
     "scheduler._target_=builtins.dict": "is builtins.dict, must be simlora.policies.scheduling.base.Scheduler",
     "workload._target_=builtins.dict": "workload._target_ is builtins.dict, must have build(seed)",
-    "workload=file": "workload.path is not set",
-    "workload=file workload.path=nowhere.csv": "nowhere.csv does not exist",
     "calibration=nowhere.yaml": "calibration nowhere.yaml cannot be read: No such file",
     "calibration=a10g_llama": "there is no calibration 'a10g_llama'",
     "calibration=3": "calibration is 3, must be a name or the path of a YAML file",
@@ -189,6 +187,12 @@ def test_a_mistake_in_a_file_is_named_with_the_file_and_the_row_or_key(simlora, 
     assert ended.status == 2
     assert says(ended.sentence, said), ended.sentence
     assert simlora.files() == before
+
+
+def test_a_trace_that_is_not_there(simlora):
+    assert "workload.path is not set" in simlora("workload=file").sentence
+    assert "nowhere.csv does not exist" in simlora("workload=file", "workload.path=nowhere.csv").sentence
+    assert simlora.files() == []
 
 
 def test_a_failed_run_leaves_earlier_results_alone(simlora):
