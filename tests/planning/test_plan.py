@@ -413,6 +413,11 @@ def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan,
     assert np.isfinite(runs["usd_per_hour"]).all()
 
 
+def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
+    with pytest.raises(InputError, match=r"^none\.csv does not exist"):
+        plan(("workload=file", "workload.path=none.csv", "slo.ttft_s=1"))
+
+
 @pytest.mark.parametrize(
     ("more", "arguments", "said"),
     [
@@ -420,7 +425,6 @@ def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan,
         (("replica.tp=2",), {}, "give --tp"),
         (("cluster.replicas=3",), {}, "leave it out"),
         (("cluster.stragglers=[]",), {}, "it slows replicas itself"),
-        (("workload=file", "workload.path=none.csv"), {"gpus": None}, r"^none\.csv does not exist"),
         ((), {"gpus": ["a800_80g"]}, "no price of gpu=a800_80g is known; give one with --price a800_80g"),
         (("model=llama_3_3_70b",), {"prices": PRICES}, r"no machine is left to plan with .*GB"),
         (
