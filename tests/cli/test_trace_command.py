@@ -159,6 +159,7 @@ def test_names_from_a_trace_stay_text(tmp_path):
         (["info", "own.csv", "--format=azure"], "there is no format 'azure'; did you mean azure_llm_20"),
         (["info", "own.csv", "--format=burstgpt"], "own.csv has a column 'arrival_s', which is unknown"),
         (["info", "own.csv", "--picture=own.txt"], "--picture is 'own.txt', must end in .png, .svg or .pdf"),
+        (["info", "own.csv", "--picture=no/own.png"], "no/own.png cannot be written: No such file or"),
         (["info", "own.csv", "system=dlora"], "'system=dlora' changes no trace, must be a key of its"),
         (["info", "own.csv", "seed=-1"], "seed is -1, must be a whole number, at least 0"),
         (["info", "burstgpt.csv", "workload.speedup=0"], "workload.speedup is 0, must be greater than 0"),
