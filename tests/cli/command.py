@@ -16,7 +16,7 @@ import pytest
 from simlora.cli import main
 
 Capture = pytest.CaptureFixture[str]
-SHORT = ("workload.duration_s=20", "report=false")
+SHORT = ("workload.duration_s=10", "report=false")
 COMMANDS = {
     "simlora": "simlora.cli",
     **{

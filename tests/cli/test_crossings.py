@@ -53,6 +53,8 @@ CROSSINGS = (
     ("system=slora_early_abort", "scheduler=fcfs"),
     ("system=dlora_released", "migration=stay", "cluster.replicas=2"),
     ("system=fastlibra_wom", "eviction=lru"),
+    ("system=vllm", "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"),
+    ("system=vllm", "++scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"),
 )
 
 
@@ -65,27 +67,6 @@ def test_a_systems_own_policy_keeps_what_the_system_says_of_it():
     assert crossed("system=simlora", "router=session_bands")["router"]["slack"] == 8
     assert crossed("system=dlora_released", "migration=stay")["router"]["loads"] is False
     assert crossed("system=simlora", "router=rank_bands", "router.slack=7")["router"]["slack"] == 7
-
-
-def test_from_the_command_line(simlora):
-    ended = simlora(*SHORT, "system=simlora", "router=most_idle", "calibration=null", "hydra.run.dir=out")
-    assert ended.status == 0
-    ended = simlora("--cfg", "job", "system=simlora", "router=most_idle")
-    assert "slack" not in ended.out
-    ended = simlora("-m", *SHORT, "system=simlora", "router=most_idle,random", "calibration=null")
-    assert ended.status == 0
-
-
-def test_systems_of_the_users_own(simlora):
-    Path("mine/system").mkdir(parents=True)
-    system = "# @package _global_\ndefaults: [{base}, {{override /router: most_idle}}]\n{more}"
-    Path("mine/system/over.yaml").write_text(system.format(base="simlora", more=""))
-    more = "scheduler: {_target_: simlora.policies.scheduling.lcfs.Lcfs}\n"
-    Path("mine/system/own.yaml").write_text(system.format(base="slora", more=more))
-    asked = ("--config-dir", "mine", "--cfg", "job")
-    assert "slack" not in simlora(*asked, "system=over").out
-    assert "lcfs.Lcfs" in simlora(*asked, "system=own").out
-    assert "lcfs.Lcfs" not in simlora(*asked, "system=own", "scheduler=fcfs").out
 
 
 FCFS = "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"
@@ -114,11 +95,6 @@ def test_the_class_that_stands_there_already_keeps_its_keys():
     assert crossed("system=simlora", BANDS) == crossed("system=simlora")
 
 
-def test_the_class_is_made_however_it_is_written():
-    prepared("system=vllm", FCFS)
-    prepared("system=vllm", f"++{FCFS}")
-
-
 def test_a_class_in_a_sweep_and_on_the_command_line(simlora, capsys):
     axis = f"{FCFS},{CHUNKED.partition('=')[2]}"
     assert simlora("-m", *SHORT, "system=vllm", axis, "calibration=null", "hydra.sweep.dir=all").status == 0
@@ -133,16 +109,19 @@ def test_a_class_in_a_sweep_and_on_the_command_line(simlora, capsys):
 
 def test_a_class_that_a_users_own_system_names(simlora):
     Path("mine/system").mkdir(parents=True)
-    system = "# @package _global_\ndefaults: [vllm]\nscheduler: {{_target_: {name}}}\n{more}"
     fcfs, chunked = FCFS.partition("=")[2], CHUNKED.partition("=")[2]
-    Path("mine/system/other.yaml").write_text(system.format(name=fcfs, more=""))
-    Path("mine/system/same.yaml").write_text(system.format(name=chunked, more=""))
-    Path("mine/system/again.yaml").write_text(
-        system.format(name=f"{fcfs}, limit: 3", more="").replace("vllm", "same")
-    )
-    asked = ("--config-dir", "mine", "--cfg", "job")
-    assert "max_batched_tokens" not in simlora(*asked, "system=other").out
-    assert "max_batched_tokens" in simlora(*asked, "system=same").out
-    out = simlora(*asked, "system=again").out
-    assert "max_batched_tokens" not in out
-    assert "limit: 3" in out
+    for name, base, scheduler in (
+        ("other", "vllm", fcfs),
+        ("same", "vllm", chunked),
+        ("again", "same", f"{fcfs}, limit: 3"),
+        ("over", "simlora, {override /router: most_idle}", fcfs),
+    ):
+        text = f"# @package _global_\ndefaults: [{base}]\nscheduler: {{_target_: {scheduler}}}\n"
+        Path(f"mine/system/{name}.yaml").write_text(text)
+    out = {
+        name: simlora("--config-dir", "mine", "--cfg", "job", f"system={name}").out
+        for name in ("other", "same", "again", "over")
+    }
+    assert ["max_batched_tokens" in text for text in out.values()] == [False, True, False, False]
+    assert "limit: 3" in out["again"]
+    assert "slack" not in out["over"], "a router that another has taken the place of"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -13,10 +12,9 @@ from typing import Any
 import pytest
 
 from simlora.cli import capacity, job, main, report, sweep, trace
-from simlora.sweeps import comparing, running
+from simlora.sweeps import running
 from simlora.workload import file
 from tests.cli.command import Capture
-from tests.report.make_sweep import make_run
 
 RUN = ("workload.duration_s=3", "report=false")
 SWEEP = ("workload.duration_s=3", "--jobs=1")
@@ -66,19 +64,12 @@ def test_a_runs_folder_is_made_anew(here, gone, monkeypatch):
     assert (here / "out" / "summary.json").exists()
 
 
-def test_a_run_of_which_rows_are_in_its_folder_is_lost_with_it(here, monkeypatch, capsys):
-    from simlora.api import running as runs
-
-    monkeypatch.setattr(runs, "ROW_GROUP", 1)
-    going(monkeypatch, runs.Simulation, "run", here / "out")
-    assert main([*RUN, "hydra.run.dir=out"]) == 2
-    assert "cannot write results to" in sentence(capsys)
-    assert list(here.rglob("*.parquet")) == []
-
-
-@pytest.mark.parametrize("gone", ["cache", "here/out", "here"])
 @pytest.mark.parametrize(
-    ("command", "arguments", "left"), [(sweep, SWEEP, "sweep.parquet"), (capacity, CAPACITY, "capacity.json")]
+    ("command", "arguments", "left", "gone"),
+    [
+        *((sweep, SWEEP, "sweep.parquet", gone) for gone in ("cache", "here/out", "here")),
+        (capacity, CAPACITY, "capacity.json", "here/out"),
+    ],
 )
 def test_a_sweep_and_a_search_keep_their_runs(tmp_path, command, arguments, left, gone, monkeypatch, capsys):
     going(monkeypatch, running, "simulated", tmp_path / gone)
@@ -88,21 +79,6 @@ def test_a_sweep_and_a_search_keep_their_runs(tmp_path, command, arguments, left
     else:
         assert (tmp_path / "here/out" / left).exists()
     assert list((tmp_path / "cache").glob("*.json"))
-
-
-@pytest.mark.parametrize(
-    ("function", "gone", "said"),
-    [
-        ("gather", "a", "a is not the folder of a run: it has no summary.json"),
-        ("compare", ".", "cannot write results to pages/a.html: No such file or directory"),
-    ],
-)
-def test_a_report_of_what_has_gone_or_into_it_is_a_sentence(here, function, gone, said, monkeypatch, capsys):
-    make_run(here / "a")
-    going(monkeypatch, comparing, function, here / gone)
-    assert report.main(["a", "--out=pages/a.html"]) == 2
-    assert said in sentence(capsys)
-    assert not here.exists() or list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -122,7 +98,7 @@ def test_a_trace_that_has_gone_when_it_is_read(tmp_path, command, arguments, mon
 
 @pytest.mark.parametrize(
     ("command", "arguments"),
-    [(main, RUN), (sweep.main, SWEEP), (capacity.main, CAPACITY), (report.main, "a"), (trace.main, ["list"])],
+    [(main, RUN), (sweep.main, SWEEP), (report.main, "a"), (trace.main, ["list"])],
 )
 def test_a_current_folder_that_has_gone_is_a_sentence(here, command, arguments, capsys):
     here.rmdir()
@@ -142,23 +118,27 @@ def written(tmp_path: Path) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["'~/x'", "${oc.env:OUT}"])
 def test_a_runs_folder_may_begin_at_home_also_where_a_variable_names_it(tmp_path, folder, monkeypatch):
-    monkeypatch.setenv("OUT", "~/x")
-    assert main([*RUN, f"hydra.run.dir={folder}"]) == 0
-    assert "x/summary.json" in written(tmp_path)
-
-
-def test_a_folder_within_a_runs_may_not(capsys):
-    assert main([*RUN, "hydra.output_subdir='~/x'"]) == 2
-    assert "hydra.output_subdir is '~/x', must be the name of a folder" in sentence(capsys)
-    assert os.listdir() == []
-
-
-def test_a_calibration_may_be_at_home(tmp_path):
     shipped = resources.files("simlora.latency") / "calibrations" / "a10g-llama_7b-tp1.yaml"
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "mine.yaml").write_text(shipped.read_text())
-    assert main([*RUN, "gpu=a10g", "model=llama_7b", "calibration='~/mine.yaml'", "hydra.run.dir=out"]) == 0
-    assert json.loads(Path("out/summary.json").read_text())["calibration"]["path"] == "~/mine.yaml"
+    monkeypatch.setenv("OUT", "~/x")
+    calibrated = ("gpu=a10g", "model=llama_7b", "calibration='~/mine.yaml'")
+    assert main([*RUN, *calibrated, f"hydra.run.dir={folder}"]) == 0
+    assert "x/summary.json" in written(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "said"),
+    [
+        (main, (*RUN, "hydra.output_subdir='~/x'"), "hydra.output_subdir is '~/x', must be the name of a"),
+        (main, (*RUN, "hydra.run.dir='~nouser/x'"), "'~nouser/x' cannot be used as a path"),
+        (sweep.main, (*SWEEP, "--out=~nouser/x"), "'~nouser/x' cannot be used as a path"),
+    ],
+)
+def test_a_home_of_no_user_and_a_folder_elsewhere_within_a_runs_are_refused(command, arguments, said, capsys):
+    assert command(arguments) == 2
+    assert said in sentence(capsys)
+    assert os.listdir() == []
 
 
 @pytest.mark.parametrize("sub", [[], ["hydra.sweep.subdir='~/y/${hydra.job.num}'"]])
@@ -183,11 +163,3 @@ def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
         *("c/capacity.json", "c/capacity.png", "c/runs.parquet"),
     }
     assert list((tmp_path / "home/cache").glob("*.json"))
-
-
-def test_a_home_of_no_user_is_refused(capsys):
-    assert main([*RUN, "hydra.run.dir='~nouser/x'"]) == 2
-    assert "'~nouser/x' cannot be used as a path" in sentence(capsys)
-    assert sweep.main([*SWEEP, "--out=~nouser/x"]) == 2
-    assert "'~nouser/x' cannot be used as a path" in sentence(capsys)
-    assert os.listdir() == []

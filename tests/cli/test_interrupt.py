@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from simlora.cli.guarded import INTERRUPTED, guarded
+from simlora.core import starting
 from tests.cli.command import COMMANDS
 
 ENDLESS = "workload.duration_s=3e5"
@@ -39,7 +41,6 @@ from simlora.config.crossing import Loader
 compose = Loader._load_single_config
 Loader._load_single_config = lambda *given, **named: (stop(), compose(*given, **named))[1]
 """
-NOTHING = "nothing was begun"
 KEPT = "the runs that were finished are kept, and the same command goes on from there"
 LINES = {
     "simlora": "this run leaves no results",
@@ -47,6 +48,7 @@ LINES = {
     "simlora-serve": "nothing was served",
     "simlora-record": "nothing was recorded",
     "simlora-trace": "nothing was written",
+    "simlora-calibrate": "nothing was written",
     **dict.fromkeys(("simlora-sweep", "simlora-capacity", "simlora-plan", "simlora-validate"), KEPT),
 }
 WORDS = {
@@ -54,42 +56,48 @@ WORDS = {
     "simlora-report": ("a",),
     "simlora-validate": ("t.csv",),
     "simlora-record": ("new.csv", "--upstream=http://a"),
+    "simlora-calibrate": ("list",),
 }
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_each_command_says_what_is_left_of_it(command, monkeypatch, capsys):
+    def interrupted(*given):
+        raise KeyboardInterrupt
+
+    module = import_module(COMMANDS[command])
+    monkeypatch.setattr(module, "_run", interrupted)
+    assert module.main(WORDS.get(command, ())) == INTERRUPTED
+    assert capsys.readouterr().err == f"simlora: interrupted; {LINES[command]}\n"
 
 
 def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int, str]:
     """Return how a command ends, and what it says, that gets SIGINT when a module is imported or `code` has it."""
-    words = [command, *WORDS.get(command, ("workload.duration_s=3",))]
+    words = [command, "workload.duration_s=3"]
     lines = [f"WHERE = {where!r}{STOP}sys.argv = {words!r}{code}", f"from {COMMANDS[command]} import main"]
     program = "\n".join([*lines, "sys.exit(main())"])
-    trace = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n"
-    (folder / "t.csv").write_text(trace)
     ended = subprocess.run(
         [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False, timeout=120
     )
-    assert os.listdir(folder) == ["t.csv"]
+    assert os.listdir(folder) == []
     return ended.returncode, ended.stderr
 
 
 @pytest.mark.parametrize(
-    ("command", "where"),
-    [("simlora", "simlora.core.build"), *((command, "simlora.cli.messages") for command in COMMANDS)],
+    ("command", "where"), [("simlora", "simlora.core.build"), ("simlora-sweep", "simlora.cli.messages")]
 )
 def test_a_command_may_be_stopped_while_it_is_imported(tmp_path, command, where):
-    assert stopped(tmp_path, command, where) == (130, f"simlora: interrupted; {NOTHING}\n")
+    assert stopped(tmp_path, command, where) == (130, "simlora: interrupted; nothing was begun\n")
+    assert COMMANDS.keys() <= {*starting.COMMANDS}, "they are known by their names"
 
 
 @pytest.mark.parametrize(
     ("command", "where"),
     [
-        *(("simlora", where) for where in ("hydra", "pandas", "simlora.engine.scenario")),
-        *(("simlora-sweep", where) for where in ("simlora.sweeps.table", "joblib")),
-        ("simlora-capacity", "simlora.sweeps.question"),
-        ("simlora-plan", "simlora.planning.search"),
-        ("simlora-validate", "simlora.validation.measured"),
-        ("simlora-report", "simlora.sweeps.comparing"),
-        ("simlora-trace", "simlora.workload.catalogue"),
-        *((f"simlora{name}", "") for name in ("", "-sweep", "-capacity", "-plan", "-trace")),
+        ("simlora", "hydra"),
+        ("simlora", "simlora.engine.scenario"),
+        ("simlora-sweep", "joblib"),
+        ("simlora", ""),
     ],
 )
 def test_and_while_what_it_needs_is_imported_or_its_configuration_composed(tmp_path, command, where):
@@ -115,10 +123,9 @@ def interrupt_when(process: subprocess.Popen[str], folder: Path, number: int) ->
     return process.communicate(timeout=60)[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_marked_as_incomplete(simlora, number):
+def test_an_interrupted_run_is_marked_as_incomplete(simlora):
     process = simlora.start(ENDLESS, "hydra.run.dir=out")
-    err = interrupt_when(process, simlora.folder / "out", number)
+    err = interrupt_when(process, simlora.folder / "out", signal.SIGINT)
     assert process.returncode == 130, err
     assert simlora.files() == ["out", "out/requests.incomplete.parquet", "out/summary.incomplete.json"]
     summary = json.loads(Path("out/summary.incomplete.json").read_text())
@@ -138,9 +145,9 @@ def test_an_interrupted_run_is_marked_as_incomplete(simlora, number):
     )
 
 
-def test_an_interrupt_ends_a_sweep(simlora):
+def test_a_batch_systems_signal_ends_a_sweep(simlora):
     process = simlora.start("-m", ENDLESS, "report=false", "seed=1,2", "hydra.sweep.dir=all")
-    interrupt_when(process, simlora.folder / "all" / "0", signal.SIGINT)
+    interrupt_when(process, simlora.folder / "all" / "0", signal.SIGTERM)
     assert process.returncode == 130
     assert sorted(os.listdir("all")) == ["0", "multirun.yaml"]
     assert "summary.json" not in os.listdir("all/0")
@@ -168,13 +175,16 @@ def test_what_fails_while_an_interrupt_is_cleaned_up_is_the_interrupt(capsys):
     assert capsys.readouterr().err == "simlora: nothing was done\n"
 
 
-@pytest.mark.parametrize("error", [AttributeError("x"), AssertionError("KV pool: 3 blocks are nowhere")])
-def test_an_error_of_our_own_keeps_its_traceback(error):
-    with pytest.raises(type(error)):
-        guarded(failing_after(None, error), "nothing was done")
-
-
-def test_a_broken_invariant_says_so_also_after_an_interrupt():
-    broken = failing_after(KeyboardInterrupt(), AssertionError("3 blocks are nowhere"))
-    with pytest.raises(AssertionError, match="nowhere"):
-        guarded(broken, "nothing was done")
+@pytest.mark.parametrize(
+    ("interrupt", "error"),
+    [
+        (None, AttributeError("x")),
+        (None, AssertionError("3 blocks are nowhere")),
+        (KeyboardInterrupt(), AssertionError("3 blocks are nowhere")),
+    ],
+)
+def test_an_error_of_our_own_keeps_its_traceback_and_a_broken_invariant_also_after_an_interrupt(
+    interrupt, error
+):
+    with pytest.raises(type(error), match=str(error)):
+        guarded(failing_after(interrupt, error), "nothing was done")

@@ -37,23 +37,12 @@ def test_a_launchers_process_hands_a_crash_back_as_one(simlora, monkeypatch):
         simlora("-m", "hydra.sweep.dir=out", "seed=0,1", *SHORT)
 
 
-def test_runs_in_processes_of_their_own_are_the_same(simlora):
+def test_runs_in_processes_of_their_own_are_the_same_also_beside_a_mistake(simlora):
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
-    grid = ("scheduler=fcfs,lcfs", "workload.rate_rps=2", *SHORT)
-    assert simlora("-m", "hydra.sweep.dir=here", *grid).status == 0
-    assert simlora.apart("-m", *LOCAL, "hydra.sweep.dir=there", *grid).status == 0
-    for number in ("0", "1"):
-        assert told(simlora, f"there/{number}") == told(simlora, f"here/{number}")
-        tables = [
-            pd.read_parquet(simlora.folder / where / number / "requests.parquet")
-            for where in ("here", "there")
-        ]
-        pd.testing.assert_frame_equal(*tables)
-
-
-def test_one_mistake_there_leaves_the_other_runs(simlora):
-    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs simlora[slurm]")
-    ended = simlora.apart("-m", *LOCAL, "hydra.sweep.dir=out", "workload.rate_rps=-1,1", *SHORT)
+    assert simlora("hydra.run.dir=here", "workload.rate_rps=2", *SHORT).status == 0
+    ended = simlora.apart("-m", *LOCAL, "hydra.sweep.dir=out", "workload.rate_rps=-1,2", *SHORT)
     assert ended.status == 2
     assert "simlora: error: workload.rate_rps is -1" in ended.err
-    assert simlora.summary("out/1")["complete"]
+    assert told(simlora, "out/1") == told(simlora, "here")
+    here, there = (pd.read_parquet(f"{folder}/requests.parquet") for folder in ("here", "out/1"))
+    pd.testing.assert_frame_equal(here, there)

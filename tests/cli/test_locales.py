@@ -22,15 +22,7 @@ def run(folder: Path, command: str, *arguments: str, **locale: str) -> subproces
 
 
 @pytest.mark.parametrize(
-    ("command", "arguments"),
-    [
-        ("simlora", ("gpu='é'",)),
-        ("simlora", ("hydra.run.dir='outé'",)),
-        ("simlora-sweep", ("--out=outé",)),
-        ("simlora-capacity", ("scheduler._target_=é.Mé",)),
-        ("simlora-report", ("é",)),
-        ("simlora-trace", ("info", "é.csv")),
-    ],
+    ("command", "arguments"), [("simlora", ("gpu='é'",)), ("simlora-trace", ("info", "é.csv"))]
 )
 def test_an_argument_is_refused_with_the_way_out(tmp_path, command, arguments):
     ended = run(tmp_path, command, *arguments, **C)
@@ -52,17 +44,14 @@ def test_so_is_the_current_folder(tmp_path):
     assert b"' is no text in this locale (ascii)" in ended.stderr
 
 
-@pytest.mark.parametrize("locale", [{"LC_ALL": "C"}, C | {"PYTHONUTF8": "1"}])
-def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(tmp_path, locale):
+def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(tmp_path):
     (tmp_path / "é.csv").write_text(TRACE, encoding="utf-8")
     (tmp_path / "é.py").write_text(POLICY, encoding="utf-8")
     own = ("workload=file", "workload.path='é.csv'", "scheduler._target_='é.Mé'", "hydra.run.dir='outé'")
-    ended = run(tmp_path, "simlora", *own, **locale)
+    ended = run(tmp_path, "simlora", *own, **C | {"PYTHONUTF8": "1"})
     assert ended.returncode == 0, ended.stderr
     assert "outé/report.html" in ended.stdout.decode()
     assert {"summary.json", "report.html"} <= {*os.listdir(tmp_path / "outé")}
-    wrong = run(tmp_path, "simlora", "gpu='é'", **locale)
-    assert "there is no gpu 'é'; choose one of" in wrong.stderr.decode()
 
 
 def test_bytes_that_are_no_utf_8_are_refused(tmp_path):
@@ -73,14 +62,12 @@ def test_bytes_that_are_no_utf_8_are_refused(tmp_path):
     )
 
 
-@pytest.mark.parametrize("errors", ["", "ascii:strict"])
 @pytest.mark.parametrize(
-    ("command", "words"),
+    ("command", "words", "errors"),
     [
-        ("simlora", ("-m", "workload=file", "workload.path=t.csv", "seed=1,2", "report=false")),
-        ("simlora-sweep", ("workload=file", "workload.path=t.csv", "--jobs=1")),
-        ("simlora-trace", ("info", "t.csv")),
-        ("simlora-calibrate", ("list",)),
+        ("simlora", ("-m", "workload=file", "workload.path=t.csv", "seed=1,2", "report=false"), ""),
+        ("simlora-sweep", ("workload=file", "workload.path=t.csv", "--jobs=1"), "ascii:strict"),
+        ("simlora-trace", ("info", "t.csv"), ""),
     ],
 )
 def test_what_is_printed_can_be_printed_there(tmp_path, command, words, errors):
@@ -91,9 +78,8 @@ def test_what_is_printed_can_be_printed_there(tmp_path, command, words, errors):
     assert ended.stdout.decode("ascii")
 
 
-@pytest.mark.parametrize("errors", ["", "ascii:strict"])
-def test_so_can_every_help(tmp_path, errors):
-    environment = os.environ | C | {"PYTHONIOENCODING": errors}
+def test_so_can_every_help(tmp_path):
+    environment = os.environ | C | {"PYTHONIOENCODING": "ascii:strict"}
     words = [sys.executable, "-c", EVERY_HELP]
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)
     assert ended.stderr == b"0\n" * len(COMMANDS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from simlora.cli.plan import main
+from simlora.planning import explaining
 
 SMALL = (
     "model=llama_3_1_8b",
@@ -20,10 +21,11 @@ SMALL = (
 )
 
 
-def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(tmp_path, capsys):
+def test_it_says_what_it_will_cost_then_the_plan_and_where_the_rest_is(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(explaining, "STEPS", 2)
     (tmp_path / "conf/workload").mkdir(parents=True)
     (tmp_path / "conf/workload/short.yaml").write_text("defaults: [per_adapter, _self_]\nduration_s: 60\n")
-    asked = [*SMALL, "--config-dir=conf", "workload=short", "--price", "l40s=1.9"]
+    asked = [*SMALL, "--config-dir=conf", "workload=short", "--price", "l40s=1.9", "--longest=1"]
     assert main([*asked, "--tune", "replica.max_loras=4,8"]) == 0
     shown = capsys.readouterr()
     assert "1 kinds of machine, 0 left out; about" in shown.err

@@ -58,28 +58,21 @@ def test_what_is_not_as_expected_is_noticed(capsys):
         (["sweep", "table"], "table/sweep.parquet has no column makespan_s, must be a sweep's table"),
         (["sweep", "torn"], "torn/requests.parquet cannot be read"),
         (["sweep", "--out", "sweep"], "--out sweep is a folder, must be a file such as sweep/page.html"),
-        (["sweep", "broken"], "broken cannot be read as the folder of a run"),
-        (["sweep", "text"], "must be a sweep's table"),
-        (["sweep", "--x", "system"], "--x system is not a number in every run"),
-        (["sweep", "--figure", "ttft"], "'ttft' is no figure of these runs"),
         (["sweep", "--out", "sweep/sweep.parquet/a.html"], "cannot write results to sweep/sweep.parquet/a"),
     ],
 )
 def test_bad_input_is_a_sentence_and_leaves_nothing(arguments, sentence, capsys):
     sweep()
-    for name in ("broken", "empty", "share", "torn"):
+    for name in ("empty", "share", "torn"):
         make_run(Path(name))
-    Path("broken/summary.json").write_text("{")
     Path("empty/summary.json").write_text("{}")
     found = json.loads(Path("share/summary.json").read_text())
     found["slo"]["attainment"] = 7.5
     Path("share/summary.json").write_text(json.dumps(found))
     Path("torn/requests.parquet").write_text("no table")
-    for name in ("table", "text"):
-        Path(name).mkdir()
+    Path("table").mkdir()
     short = pd.DataFrame({"key": ["a"], "seed": [0], "status": ["ran"], "reason": [""], "load": ["below"]})
     short.to_parquet("table/sweep.parquet")
-    Path("text/sweep.parquet").write_text("no table")
     before = sorted(Path().rglob("*"))
     assert main(arguments) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -96,20 +89,17 @@ def edited(**columns: object) -> None:
     table.assign(**values).to_parquet(path)
 
 
-ODD = [[1, 2], {"a": 1}, b"x", pd.Timestamp("2020-01-01"), float("inf")]
-NAMES = ["key", "system", "workload.rate_rps", "status", "load", "device", "makespan_s", "ttft_s.p50"]
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [
-        *((name, value) for name in NAMES for value in ODD),
-        *(("load", value) for value in ("high", 3, True)),
-        *((name, "x") for name in ("makespan_s", "slo.attainment", "cost.gpu_hours")),
-        ("load.independent_requests", "x"),
+        *(("system", value) for value in ([1, 2], {"a": 1}, b"x", pd.Timestamp("2020-01-01"), float("inf"))),
+        *((name, [1, 2]) for name in ("workload.rate_rps", "status", "load", "ttft_s.p50")),
+        *(("load", value) for value in ("high", 3)),
+        *((name, "x") for name in ("makespan_s", "cost.gpu_hours", "load.independent_requests")),
         *((name, None) for name in ("makespan_s", "slo.attainment")),
+        *((name, float("inf")) for name in ("makespan_s", "workload.rate_rps")),
         *((name, 3) for name in ("key", "reason", "device")),
-        *(("side.changed", value) for value in ("not json", "", "[]", "3", "null", '[["a"]]')),
+        *(("side.changed", value) for value in ("not json", "[]", '[["a"]]')),
         ("status", "won"),
     ],
 )
@@ -155,32 +145,3 @@ def test_a_table_without_rows_or_with_a_column_twice_is_refused(capsys):
     pq.write_table(pa.Table.from_pandas(table, preserve_index=False).rename_columns(names), path)
     assert main(["sweep"]) == 2
     assert capsys.readouterr().err.startswith("simlora: error: sweep/sweep.parquet ")
-
-
-@pytest.mark.parametrize("left", [0, 10, 0.5, -20])
-def test_a_table_that_is_cut_off_or_a_folder_is_refused(left, capsys):
-    path = sweep() / "sweep.parquet"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(left * len(whole)) if isinstance(left, float) else left])
-    assert main(["sweep"]) == 2
-    assert "sweep/sweep.parquet cannot be read, must be a sweep's table" in capsys.readouterr().err
-    path.unlink()
-    path.mkdir()
-    assert main(["sweep"]) == 2
-    assert "sweep/sweep.parquet has no column key, must be a sweep's table" in capsys.readouterr().err
-
-
-def test_an_earlier_page_stays_until_the_new_one_is_whole(monkeypatch, capsys):
-    Path("comparison.html").write_text("earlier")
-
-    def full(self: Path, text: str, encoding: str) -> None:
-        self.touch()
-        raise OSError(28, "No space left on device")
-
-    folder = str(sweep())
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "write_text", full)
-        assert main([folder]) == 2
-    assert "No space left on device" in capsys.readouterr().err
-    assert Path("comparison.html").read_text() == "earlier"
-    assert sorted(path.name for path in Path().iterdir()) == ["comparison.html", "sweep"]

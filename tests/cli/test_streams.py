@@ -18,17 +18,17 @@ RUN = ("gpu=a10g", "workload.duration_s=3", "hydra.run.dir=out", "report=false")
 FULL = Path("/dev/full")
 
 
-@pytest.mark.parametrize("stream", [0, 1, 2])
+@pytest.mark.parametrize("stream", [0, 1])
 def test_a_stream_that_is_closed_does_not_matter(tmp_path, stream):
     ended = run(tmp_path, "simlora", *RUN, closed=stream)
     assert ended.returncode == 0
     assert {"summary.json", "requests.parquet"} <= set(os.listdir(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("stream", [0, 1, 2])
-def test_nor_does_it_to_worker_processes(tmp_path, stream):
+def test_nor_does_it_to_worker_processes(tmp_path):
+    """They do not start without a stderr."""
     sweep = ("gpu=a10g", "workload.duration_s=3", "speedup=1,2", "--jobs=2", "--out=out")
-    ended = run(tmp_path, "simlora-sweep", *sweep, closed=stream)
+    ended = run(tmp_path, "simlora-sweep", *sweep, closed=2)
     assert (ended.returncode, "Loky" in ended.stdout) == (0, False), ended.stdout + ended.stderr
     assert set(pd.read_parquet(tmp_path / "out" / "sweep.parquet")["status"]) == {"ran"}
 
@@ -64,15 +64,14 @@ ALL = [sys.executable, "-c", EVERY_HELP]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
-@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "said", "unbuffered"),
     [
-        (ALL, f"{NO_ROOM}\n2\n" * len(COMMANDS)),
-        ([*python("simlora"), "--version"], f"{NO_ROOM}\n"),
-        ([*python("simlora"), "--info", "all"], f"{NO_ROOM}\n"),
-        ([*python("simlora-trace"), "list"], f"{NO_ROOM}\n"),
-        ([*python("simlora"), *RUN], f"{NO_ROOM}; the results are in out\n"),
+        (ALL, f"{NO_ROOM}\n2\n" * len(COMMANDS), ""),
+        ([*python("simlora"), "--version"], f"{NO_ROOM}\n", "1"),
+        ([*python("simlora"), "--info", "all"], f"{NO_ROOM}\n", "1"),
+        ([*python("simlora-trace"), "list"], f"{NO_ROOM}\n", ""),
+        ([*python("simlora"), *RUN], f"{NO_ROOM}; the results are in out\n", ""),
     ],
     ids=["every help", "version", "a log", "a list", "a run"],
 )
@@ -101,9 +100,8 @@ def test_a_stdout_that_is_full_is_named(tmp_path, words, said, unbuffered):
     ],
     ids=["a trace", "a calibration", "a run", "another trace", "results"],
 )
-@pytest.mark.parametrize("path", ["x" * 5000, "~nouser/x"])
-def test_a_path_that_cannot_be_is_named_in_a_sentence(simlora, main, arguments, path, capsys):
-    assert main([argument.format(path) for argument in arguments]) == 2
+def test_a_path_that_cannot_be_is_named_in_a_sentence(simlora, main, arguments, capsys):
+    assert main([argument.format("x" * 5000) for argument in arguments]) == 2
     said = capsys.readouterr().err
     assert said.startswith("simlora: error: ")
     assert said.count("\n") == 1

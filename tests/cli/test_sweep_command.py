@@ -12,7 +12,7 @@ from simlora.cli.sweep import main
 SMALL = (
     "system=slora,slora_lcfs",
     "workload.rate_rps=1,2",
-    "workload.duration_s=20",
+    "workload.duration_s=10",
     "replica.kv_token_budget=14500",
     "--seeds=2",
     "--jobs=1",
@@ -74,7 +74,7 @@ def test_runs_without_figures_are_noticed(capsys):
 
 
 def test_systems_with_a_gpu_of_their_own_are_compared_if_asked(capsys):
-    grid = ["system=slora,vllm", "workload.duration_s=20", "--jobs=1"]
+    grid = ["system=slora,vllm", "workload.duration_s=10", "--jobs=1"]
     assert main(grid) == 2
     assert capsys.readouterr().err == (
         "simlora: error: the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: llama_7b (slora), "
@@ -92,7 +92,7 @@ def test_systems_with_a_gpu_of_their_own_are_compared_if_asked(capsys):
 
 
 def test_a_changed_system_is_called_by_what_was_changed(capsys):
-    grid = ["system=slora", "scheduler=lcfs", "workload.rate_rps=1,2", "workload.duration_s=20"]
+    grid = ["system=slora", "scheduler=lcfs", "workload.rate_rps=1,2", "workload.duration_s=10"]
     assert main([*grid, "--jobs=1", "--out=here"]) == 0
     assert capsys.readouterr().out.startswith("slora + scheduler=lcfs: llama_7b on a10g, ")
     assert main(["system=slora", *grid[2:], "--jobs=1", "--out=here"]) == 0

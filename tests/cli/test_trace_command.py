@@ -6,17 +6,13 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from simlora.cli.trace import main
-from simlora.core.errors import InputError
 from simlora.workload import catalogue
-from simlora.workload.export import write
 from simlora.workload.file import File
 from tests.workload.test_catalogue import NAMES, WHOLE, built
-from tests.workload.test_trace_files import same
 
 OWN = """arrival_s,adapter,rank,prompt_tokens,output_tokens,session
 0,<i>a</i>,8,100,20,s
@@ -40,13 +36,7 @@ def sample(name: str) -> str:
 # list, show ----------------------------------------------------------------------------------
 
 
-def test_list_names_every_entry(capsys):
-    assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == sorted(NAMES)
-
-
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["azure_functions_2021", "lmsys", "mooncake"])
 def test_show_tells_all_of_an_entry(name, capsys):
     assert main(["show", name]) == 0
     out = capsys.readouterr().out
@@ -56,10 +46,10 @@ def test_show_tells_all_of_an_entry(name, capsys):
     assert f"workload={entry.workload}" in out
     for column in entry.columns:
         assert f"  {column.name} " in out
-    for file in entry.files:
-        assert file.name in out
-        assert f"sha256 {file.sha256 or 'not known'}" in out
+    assert all(f"sha256 {file.sha256 or 'not known'}" in out for file in entry.files)
     assert "None" not in out
+    assert main(["list"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == sorted(NAMES)
 
 
 # info ----------------------------------------------------------------------------------------
@@ -123,7 +113,9 @@ def test_a_published_file_is_known_by_its_checksum(monkeypatch, capsys):
 # convert -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "suffix"), [*zip(NAMES, ["csv", "parquet", "jsonl"] * 3, strict=True)])
+@pytest.mark.parametrize(
+    ("name", "suffix"), [("azure_functions_2021", "csv"), ("lmsys", "parquet"), ("mooncake", "jsonl")]
+)
 def test_what_is_converted_is_read_back(name, suffix, tmp_path, capsys):
     out = tmp_path / f"converted.{suffix}"
     assert main(["convert", sample(name), str(out), "seed=3", *WHOLE.get(name, ())]) == 0
@@ -139,14 +131,6 @@ def test_what_is_converted_is_read_back(name, suffix, tmp_path, capsys):
     assert list(back.session or ()) == list(trace.session or ())
     assert list(back.block_hashes or ()) == list(trace.block_hashes or ())
     assert not list(tmp_path.glob(".*"))
-
-
-def test_converted_twice_it_is_the_same(tmp_path):
-    assert main(["convert", "own.csv", "once.parquet"]) == 0
-    assert main(["convert", "once.parquet", "twice.csv"]) == 0
-    assert same(File("once.parquet").build(0), File("twice.csv").build(0))
-    columns = "arrival_s,adapter,rank,prompt_tokens,output_tokens,max_output_tokens,session"
-    assert Path("twice.csv").read_text().splitlines()[0] == columns
 
 
 def test_names_from_a_trace_stay_text(tmp_path):
@@ -169,7 +153,6 @@ def test_names_from_a_trace_stay_text(tmp_path):
         (["lst"], "there is no command 'lst'; did you mean list"),
         (["show"], "simlora-trace show needs NAME; see simlora-trace --help"),
         (["show", "mooncak"], "there is no trace 'mooncak' in the catalogue; did you mean mooncake?"),
-        (["show", "mooncake", "seed=1"], "simlora-trace show takes no 'seed=1'"),
         (["list", "all"], "simlora-trace list takes no 'all'"),
         (["info"], "simlora-trace info needs FILE"),
         (["info", "gone.csv"], "gone.csv does not exist"),
@@ -179,7 +162,6 @@ def test_names_from_a_trace_stay_text(tmp_path):
         (["info", "own.csv", "--picture=no/own.png"], "no/own.png cannot be written: No such file or"),
         (["info", "own.csv", "system=dlora"], "'system=dlora' changes no trace, must be a key of its"),
         (["info", "own.csv", "seed=-1"], "seed is -1, must be a whole number, at least 0"),
-        (["info", "burstgpt.csv", "workload.adapter=3"], "did you mean workload.adapters"),
         (["info", "burstgpt.csv", "workload.speedup=0"], "workload.speedup is 0, must be greater than 0"),
         (["convert", "own.csv"], "simlora-trace convert needs FILE and OUT"),
         (["convert", "own.csv", "own.csv"], "own.csv is the file to be read, must be another"),
@@ -199,27 +181,3 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(arguments, sentence, tmp_pat
     assert lines[0].startswith("simlora: error: ")
     assert sentence in lines[0]
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_an_interruption_leaves_nothing(monkeypatch, tmp_path, capsys):
-    def stopped(*given: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("simlora.workload.export._write", stopped)
-    assert main(["convert", "own.csv", "out.csv"]) == 130
-    assert capsys.readouterr().err == "simlora: interrupted; nothing was written\n"
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_what_cannot_be_written_leaves_what_was_there(tmp_path, monkeypatch):
-    trace = File("own.csv").build(0)
-    write(trace, "out.csv")
-    before = Path("out.csv").read_bytes()
-
-    def full(*given: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("simlora.workload.export._write", full)
-    with pytest.raises(InputError, match=r"out.csv cannot be written: No space left on device"):
-        write(trace, "out.csv")
-    assert Path("out.csv").read_bytes() == before

@@ -1,12 +1,8 @@
-"""A run's folder without a run: plausible numbers, drawn and not simulated.
-
-`python -m tests.report.make_results FOLDER [REQUESTS] [REPLICAS]` writes one with its report, to look at.
-"""
+"""A run's folder without a run: plausible numbers, drawn and not simulated."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -250,21 +246,3 @@ def write_results(
     (folder / "summary.json").write_text(json.dumps(summary or make_summary(requests), allow_nan=False))
     (folder / "config.yaml").write_text(config)
     return folder
-
-
-def main(folder: str, requests: int = 2_000, replicas: int = 2) -> None:
-    from simlora.report.html import render
-    from simlora.results.files import load_results
-
-    frame = make_requests(requests, replicas)
-    end_s = float(frame["finish_s"].max())
-    journal = make_journal(replicas, end_s)
-    summary = make_summary(frame, replicas, migration=journal.migration_facts())
-    write_results(Path(folder), frame, make_timeline(replicas, end_s=end_s), summary, journal=journal)
-    page = Path(folder) / "report.html"
-    page.write_text(render(load_results(Path(folder))), encoding="utf-8")
-    print(page)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))

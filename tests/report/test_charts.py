@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from simlora.metrics.timeline import LEVELS
 from simlora.report import charts, merging_charts, time_charts, vega
 from simlora.report.curves import by_adapter
 from simlora.report.modes import OTHER
@@ -48,24 +47,10 @@ def test_short_times_are_drawn_in_milliseconds_and_numbers_with_the_digits_of_a_
     assert points(charts.latency_cdf(np.array([1.23456789])))[0] == (1.2346, 1)
 
 
-def test_timeline_data_are_columns_by_replica():
-    levels = {"0": {name: np.array([1.0, 2.0, 3.0, 4.0]) for name in LEVELS}}
-    data = time_charts.timeline_data(TIMES_S, levels)
-    assert data["shown"] == "0"
-    assert data["t"] == [0, 5, 10, 15]  # minutes
-    assert data["levels"]["0"]["kv_tokens"] == [1, 2, 3, 4]
-
-
 def bands(spec):
     """What is stacked, from the bottom up: what each band begins on, and what it ends with."""
     areas = [layer["transform"] for layer in spec["layer"] if layer["mark"]["type"] == "area"]
     return [(base["calculate"], top["calculate"].split(" + ")[0]) for top, base in areas]
-
-
-def test_the_pool_is_adapters_and_kv_one_above_the_other():
-    spec = time_charts.hbm(TIMES_S)
-    assert bands(spec) == [("0", "datum.adapter_tokens"), ("datum.adapter_tokens", "datum.kv_tokens")]
-    assert "transform" not in spec
 
 
 def test_of_a_cache_history_kv_lies_above_the_rest_and_what_has_no_adapter_at_the_top():

@@ -77,20 +77,30 @@ def test_targets_in_words():
     assert targets_in_words({}) == "no target set"
 
 
-def test_the_headline_says_what_ran_on_what_or_what_the_calibration_is_for():
-    run = {"system": "dlora", "model": "llama_7b", "gpu": "a100_80g", "tp": 2, "replicas": 4}
-    assert headline({"run": run}) == ("dLoRA", "llama_7b on 4 × a100_80g (TP 2)")
-    summary = {"calibration": {"gpu": "a10g", "model": "llama_7b", "tp": 1}, "replicas": [{}, {}]}
-    assert headline(summary) == ("simlora", "llama_7b on 2 × a10g")
-    assert headline({}) == ("simlora", "unknown model")
+RUN = {"system": "dlora", "model": "llama_7b", "gpu": "a10g", "tp": 2, "replicas": 4}
+OTHERS = [{"gpu": "a100_80g", "tp": 4, "replicas": 2}, {"gpu": "a10g", "tp": 2, "replicas": 1}]
+CALIBRATED = {"calibration": {"gpu": "a10g", "model": "llama_7b", "tp": 1}, "replicas": [{}, {}]}
 
 
-def test_a_device_is_a_model_and_kinds_of_gpu_however_many():
-    run = {"model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 4}
-    assert device_in_words({"run": run}) == "llama_7b on a10g"
-    others = [{"gpu": "a100_80g", "tp": 2, "replicas": 2}, {"gpu": "a10g", "tp": 1, "replicas": 1}]
-    assert device_in_words({"run": {**run, "others": others}}) == "llama_7b on a10g and a100_80g (TP 2)"
-    assert device_in_words({}) == "– on –"
+@pytest.mark.parametrize(
+    ("summary", "system", "where", "device"),
+    [
+        ({"run": RUN}, "dLoRA", "llama_7b on 4 × a10g (TP 2)", "llama_7b on a10g (TP 2)"),
+        (
+            {"run": RUN | {"others": OTHERS}},
+            "dLoRA",
+            "llama_7b on 1 × a10g (TP 2) and 2 × a100_80g (TP 4) and 1 × a10g (TP 2)",
+            "llama_7b on a10g (TP 2) and a100_80g (TP 4)",
+        ),
+        (CALIBRATED, "simlora", "llama_7b on 2 × a10g", "– on –"),
+        ({}, "simlora", "unknown model", "– on –"),
+    ],
+)
+def test_a_headline_says_what_ran_on_which_gpus_and_a_device_names_each_kind_once(
+    summary, system, where, device
+):
+    assert headline(summary) == (system, where)
+    assert device_in_words(summary) == device
 
 
 def test_the_workload_in_words():

@@ -167,16 +167,11 @@ def test_one_replica_needs_no_selector_and_of_many_the_busiest_and_all_together_
     assert options == ["all", "0", "1", *("0", "1")]
     selectors = [attrs["data-of"].split() for tag, attrs in page.elements if tag == "select"]
     assert selectors == [["timeline"], ["thresholds", "credits"]]
-    many = page_of(make_requests(50), make_timeline(40, rows=20))
-    assert len([tag for tag, _ in many.elements if tag == "option"]) == 9
-
-
-def test_modes_are_drawn_of_the_replicas_that_the_timeline_shows():
     many = page_of(make_requests(50), make_timeline(40, rows=20), journal=make_journal(40))
+    assert "the 8 busiest of 40 replicas" in many.text
     lanes = many.data["charts"]["modes"]["layer"][0]["encoding"]["y"]["scale"]["domain"]
     assert lanes == [key for key in many.data["series"]["timeline"]["levels"] if key != "all"]
     assert len(lanes) == 8
-    assert "the 8 busiest of 40 replicas" in many.text
 
 
 def test_modes_and_thresholds_may_be_alone():
@@ -268,33 +263,21 @@ CALIBRATED = {"provenance": {"kind": "measured", "source": "our H200"}, "coeffic
 
 SAYS = {
     "cut short": (lambda: plain_page(complete=False), "Incomplete run", ""),
-    "many replicas": (
-        lambda: page_of(make_requests(50), make_timeline(40, rows=20)),
-        "all 40 replicas together … the 8 busiest of 40",
-        "",
-    ),
     "what loads cost": (
         lambda: of_slow_requests(blocked_s=0.5),
-        "On average 25 … 500 ms for its own adapter and 500 ms because of others",
+        "500 ms for its own adapter and 500 ms because of others",
         "KV on the host",
     ),
     "and KV on the host": (
         lambda: of_slow_requests(kv_cold_start_s=0.5),
-        "500 ms for its own adapter, 500 ms for its KV on the host and 0 s because of others … "
-        "adapter rank requests TTFT TTFT p95 latency p95 cold start KV cold start",
+        "500 ms for its own adapter, 500 ms for its KV on the host and 0 s because of others",
         "",
     ),
     "nothing was loaded": (lambda: page_of(table(*[finished()] * 20)), "", "Cold starts"),
-    "hosts": (
-        lambda: hosts_page(),
-        "most adapters most held at the end held at the end from other hosts from storage "
-        "host 0 61 2.60 GB 50 2.00 GB 30 4 host 1 40 3.10 GB 0 0 B 12 3",
-        "down for",
-    ),
+    "hosts": (lambda: hosts_page(), "host 1 40 3.10 GB 0 0 B 12 3", "down for"),
     "hosts that failed, the second for 30 s and 680 s": (
         lambda: hosts_page(failures=make_outages()),
-        "from storage down for host 0 … 30 4 0 s … 12 3 11.8 min … Red bands: a host is down. … "
-        "host 1 60.0 s 90.0 s 10 7 4,321 3 host 1 120 s – 10 7 4,321 3",
+        "12 3 11.8 min … host 1 60.0 s 90.0 s 10 7 4,321 3 host 1 120 s – 10 7 4,321 3",
         "",
     ),
     "often": (lambda: hosts_page(failures=make_outages(25, end_s=1e6)), "and 5 more in summary.json", ""),
@@ -306,8 +289,7 @@ SAYS = {
     ),
     "plans": (
         lambda: plans_page(make_plans()),
-        "4 plans, of which 3 changed something: 12 times a host was given an adapter, 6 times one was taken … "
-        "120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB",
+        "4 plans, of which 3 changed something … 120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB",
         "",
     ),
     "no bytes to move": (lambda: plans_page(make_plans(size_bytes=0)), "newly assigned (a plan)", ""),
@@ -334,20 +316,14 @@ def test_it_tells_what_there_was_and_nothing_of_what_there_was_not(name):
 def test_it_says_what_ran_how_and_from_what_numbers(page):
     text = words(page)
     for part in (
-        "S-LoRA",
         "llama_7b on 2 × a10g",
-        "Azure LLM conversation trace",
         "simlora system=slora gpu=a10g",
         "decode.per_context_token_s",
         "S-LoRA's released runs, setting S2",
-        "seed: 0",
         "waited longer than SLO",
-        "An adapter was in the weights for 42 % of the time; 80 switches took 1.60 s.",
-        "6 moves of 6 requests; 7 were planned, but requests that ended first stayed.",
+        "42 % of the time; 80 switches took 1.60 s.",
+        "6 moves of 6 requests; 7 were planned",
         "replica 0 has 8 requests more than the mean 20.0 s 4 406 2",
-        "replica 0 has 7 requests more than the mean 30.0 s 2 209 1",
-        "2 plans of 4 moved nothing",
-        "no move shortens the longest work nothing to move 40.0 s 1",
         "the solver found nothing within 10 nodes not solved 50.0 s 1",
     ):
         assert part in text
@@ -389,6 +365,8 @@ def test_names_from_a_trace_stay_text():
 
 
 def test_a_run_without_requests_or_that_rejected_all_has_a_page():
+    assert "cold-starts" in of_slow_requests(kv_cold_start_s=0.5).data["charts"]
+    assert "placements" not in plans_page(make_plans(1)).data["charts"]
     empty = page_of(make_requests(0))
     assert "No request was submitted" in empty.text
     assert empty.data["charts"] == {}
@@ -399,25 +377,11 @@ def test_a_run_without_requests_or_that_rejected_all_has_a_page():
     assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity", *lengths}
 
 
-def test_what_loads_cost_is_drawn_where_they_cost_anything_and_plans_where_they_changed_anything():
-    assert "cold-starts" in of_slow_requests(kv_cold_start_s=0.5).data["charts"]
-    assert "cold-starts" not in page_of(table(*[finished()] * 20)).data["charts"]
-    assert "placements" not in plans_page(make_plans(1)).data["charts"]
-
-
 def test_cached_kv_is_told_where_there_is_any():
     kv = {"hit_rate": 0.5, "idle_share": 0.25, "invalid_share": 0.3, "tokens_from_host": 1_000}
     cached = page_of(make_requests(50), make_timeline(2, rows=50, cache=True), kv=kv)
-    for part in (
-        "50 % of prompt tokens were cached.",
-        "took 25 % of HBM on average. Of that, 30 % was of no use",
-        "tokens from host 1,000",
-        "history KV without its adapter",
-    ):
+    for part in ("50 % of prompt tokens were cached.", "took 25 % of HBM", "history KV without its adapter"):
         assert part in words(cached)
-    keys = [attrs.get("class") for tag, attrs in cached.elements if tag == "i"]
-    assert {"bg-teal", "bg-pale"} < set(keys)
-    assert all(f".{key} " in html._asset("page.css") for key in keys if key.startswith("bg-"))
     without = plain_page(kv={"hit_rate": None, "hbm_share": 0.5})
     assert "history KV" not in without.text
     assert "Cached KV" not in without.text

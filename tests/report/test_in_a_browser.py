@@ -129,7 +129,7 @@ def of_runs(folder: Path) -> list[Path]:
     ]
 
 
-@pytest.fixture(scope="module", params=["a run", "a sweep", "runs over rate", "two runs"])
+@pytest.fixture(scope="module", params=["a run", "a sweep", "runs over rate"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("pages")
     if request.param == "a run":
@@ -139,7 +139,6 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         compared = {
             "a sweep": lambda: [of_a_sweep(folder / "sweep")],
             "runs over rate": lambda: of_runs(folder),
-            "two runs": lambda: of_runs(folder)[::4],
         }[request.param]()
         write_comparison(path, compare(compared, figures=["makespan_s"]))
     return seen(path, folder)

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.report.markup import EMPTY, Html, embedded_json, join, rows, tag
 
-
-def test_children_are_escaped_unless_they_are_markup():
-    assert tag("p", "a < b & c", tag("b", "d")) == "<p>a &lt; b &amp; c<b>d</b></p>"
-
-
-def test_attributes_are_escaped_and_may_be_absent():
-    assert tag("i", class_='"x"', aria_label="a", role=None) == '<i class="&quot;x&quot;" aria-label="a"></i>'
-
-
-def test_void_elements_do_not_close():
-    assert tag("meta", name="a") == '<meta name="a">'
+MADE = {
+    "<p>a &lt; b &amp; c<b>d</b></p>": tag("p", "a < b & c", tag("b", "d")),
+    '<i class="&quot;x&quot;" aria-label="a"></i>': tag("i", class_='"x"', aria_label="a", role=None),
+    '<meta name="a">': tag("meta", name="a"),
+    "&lt;<b>1</b>": join(["<", EMPTY, tag("b", 1)]),
+}
 
 
-def test_markup_stays_markup_through_joins():
-    assert isinstance(join(["<", EMPTY]), Html)
-    assert join(["<", tag("b", 1)]) == "&lt;<b>1</b>"
+@pytest.mark.parametrize("expected", MADE)
+def test_text_and_attributes_are_escaped_and_markup_is_not(expected):
+    assert MADE[expected] == expected
+    assert isinstance(MADE[expected], Html)
 
 
 def test_rows_escape_their_cells_and_set_text_left():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simlora.metrics.journal import Journal
-from simlora.report.modes import PALETTE, colours, credits, held, merged_spans, thresholds
+from simlora.report.modes import PALETTE, colours, credits, merged_spans, thresholds
 
 
 def switches(*rows: tuple[float, str], replica: int = 0) -> Journal:
@@ -24,17 +24,9 @@ def spans(journal: Journal, end_s: float = 10.0, replica: int = 0, stretches: in
 
 
 def test_an_adapter_is_merged_until_the_next_switch_or_the_end():
-    journal = switches((1.0, "a"), (3.0, ""), (5.0, "a"), (6.0, "b"))
+    journal = switches((1.0, "a"), (3.0, ""), (5.0, "a"), (6.0, "b"), (10.0, "c"), (11.0, "a"))
     assert spans(journal) == [(1, 3, "a"), (5, 6, "a"), (6, 10, "b")]
-
-
-def test_a_replica_that_never_switched_has_nothing_merged():
-    assert spans(Journal()) == []
-    assert spans(switches((1.0, "a")), replica=1) == []
-
-
-def test_what_begins_at_the_end_is_not_there():
-    assert spans(switches((1.0, "a"), (10.0, "b"), (11.0, "a"))) == [(1, 10, "a")]
+    assert spans(journal, replica=1) == []
 
 
 def test_of_too_many_switches_each_stretch_of_time_keeps_what_lasted_longest():
@@ -53,21 +45,15 @@ def test_a_thinned_picture_says_where_mostly_nothing_was_merged():
     assert "b" not in {name for _, _, name in kept}
 
 
-def test_a_value_holds_until_the_next():
-    journal = Journal()
-    for time_s, value in ((1.0, 5.0), (3.0, 7.0)):
-        journal.note(time_s, 0, "alpha", value)
-    found = held(journal.decisions(), np.array([0.0, 1.0, 2.9, 3.0, 9.0]))
-    np.testing.assert_array_equal(found, [np.nan, 5.0, 5.0, 7.0, 7.0])
-
-
-def test_thresholds_are_those_of_one_replica():
+def test_thresholds_are_those_of_one_replica_and_hold_until_the_next():
     journal = Journal()
     journal.note(1.0, 0, "alpha", 0.95)
     journal.note(1.0, 0, "beta", 0.5)
     journal.note(1.0, 1, "alpha", 0.7)
-    found = thresholds(journal.decisions(), 0, np.array([2.0]))
-    assert {name: values.tolist() for name, values in found.items()} == {"alpha": [0.95], "beta": [0.5]}
+    journal.note(3.0, 0, "alpha", 0.8)
+    found = thresholds(journal.decisions(), 0, np.array([0.0, 1.0, 2.9, 3.0, 9.0]))
+    assert [*found] == ["alpha", "beta"]
+    np.testing.assert_array_equal(found["alpha"], [np.nan, 0.95, 0.95, 0.8, 0.8])
     assert thresholds(journal.decisions(), 2, np.array([2.0])) == {}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import simlora
 from simlora.core.adapter import Adapter
-from simlora.metrics.tracing import TO_GPU, Came, Copied, Left, Level, Ran, ReplicaFailed, Switched, Traced
+from simlora.metrics.tracing import TO_GPU, Came, Copied, Left, Ran, ReplicaFailed, Switched, Traced
 from simlora.report.perfetto import trace_events, write_perfetto
 from simlora.results.result import Result
 from tests.report.traced import SYSTEMS
@@ -94,7 +94,7 @@ def test_slices_of_a_lane_nest_and_never_overlap(system):
 
 
 def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
-    found = simlora.simulate([*SYSTEMS["dlora"], "perfetto=true"]).traced
+    found = traced("dlora")[0].traced
     again = simlora.simulate([*SYSTEMS["dlora"], "perfetto=true"]).traced
     assert found is not None
     assert again is not None
@@ -107,7 +107,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
 
 
 def test_it_is_written_with_the_run_when_asked_for(tmp_path: Path):
-    simlora.simulate([*SYSTEMS["slora"], "perfetto=true"]).save(tmp_path, report=False)
+    traced("slora")[0].save(tmp_path, report=False)
     assert json.loads(gzip.decompress((tmp_path / "timeline.json.gz").read_bytes()))["traceEvents"]
     simlora.simulate([*SYSTEMS["slora"]]).save(tmp_path, report=False)
     assert not (tmp_path / "timeline.json.gz").exists(), "that of an earlier run"
@@ -281,23 +281,8 @@ def test_what_a_replica_had_when_it_failed_ends_there():
     assert [(s["name"], s["dur"]) for s in found[0, "iterations"]] == [("broken off", 1e6), ("decode", 3e6)]
 
 
-def test_a_counter_is_told_when_it_changes():
-    events = of(
-        Level(0, 0.0, 0, 0, 0, 0, 0, 0), Level(0, 1.0, 2, 0, 5, 3, 0, 0), Level(0, 2.0, 2, 1, 5, 3, 1, 0)
-    )
-    told = [(e["name"], e["ts"] / 1e6, e["args"]) for e in events if e["ph"] == "C"]
-    assert [time_s for name, time_s, _ in told if name == "requests running"] == [0.0, 1.0]
-    assert [args for name, _, args in told if name == "HBM (token slots)"][-1] == {"KV": 5, "adapters": 3}
-    assert [time_s for name, time_s, _ in told if name == "cached KV (token slots)"] == [2.0]
-
-
 def test_a_cut_is_marked_and_ends_what_lasts():
     events = of(Came(0, 0.0, A, 0.0), Ran(0, 0.0, 0.0, 1.0, 1, 4, 0, 0), until_s=1.5, cut=True)
     (mark,) = [event for event in events if event["ph"] == "i"]
     assert (mark["s"], mark["ts"], mark["name"]) == ("g", 1.5e6, "cut: the first 2 events are kept")
     assert lanes(events)[0, "slot 1"][0]["dur"] == 1.5e6
-
-
-def test_nothing_is_a_trace_too(tmp_path: Path):
-    write_perfetto(tmp_path / "none.json.gz", Traced([], 0.0, False))
-    assert json.loads(gzip.decompress((tmp_path / "none.json.gz").read_bytes()))["traceEvents"] == []

@@ -58,11 +58,6 @@ def test_lengths_are_written_so_that_they_do_not_overlap(most):
     assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
 
 
-def test_burstiness_has_an_axis_where_all_is_near_poisson():
-    ax = panels(trace(), "title", {1.0: 0.8, 10.0: 0.6}, {})["Burstiness"]
-    assert len(ax.get_yticks()) >= 2
-
-
 def test_what_there_is_not_is_said():
     found = panels(trace(alone=True), "title", {}, {})
     words = {title: [text.get_text() for text in ax.texts] for title, ax in found.items()}

@@ -24,25 +24,17 @@ def events(text: str) -> list[Any]:
     return [line if line == "[DONE]" else json.loads(line) for line in lines]
 
 
-def test_a_completion() -> None:
-    found = post(live().fronts[0], "/v1/completions", PROMPT | {"model": "adapter_1"})
+@pytest.mark.parametrize("prompt", [PROMPT["prompt"], [5, 6, 7, 8, 9], [[5, 6, 7, 8, 9]]])
+def test_a_completion_of_a_text_or_of_token_ids(prompt: Any) -> None:
+    found = post(live().fronts[0], "/v1/completions", PROMPT | {"model": "adapter_1", "prompt": prompt})
     assert found.status_code == 200
     body = found.json()
     (choice,) = body["choices"]
     assert (body["object"], body["model"]) == ("text_completion", "adapter_1")
     assert (choice["text"], choice["finish_reason"]) == (text_of(5), "length")
-    assert body["usage"] | {"prompt_tokens_details": 0} == {
-        "prompt_tokens": 5,
-        "completion_tokens": 5,
-        "total_tokens": 10,
-        "prompt_tokens_details": 0,
-    }
-
-
-def test_the_text_says_that_it_is_none() -> None:
-    assert "filler" in TEXT
-    assert text_of(100).startswith(TEXT)
-    assert len(text_of(100).split(" ")) == 100
+    assert choice["text"].startswith(TEXT[:10])
+    counts = {"prompt_tokens": 5, "completion_tokens": 5, "total_tokens": 10}
+    assert {name: body["usage"][name] for name in counts} == counts
 
 
 def test_a_stream_of_a_completion() -> None:
@@ -61,15 +53,13 @@ def test_a_stream_of_a_completion() -> None:
 
 
 def test_a_chat_and_its_stream() -> None:
-    front = live().fronts[0]
-    whole = post(front, "/v1/chat/completions", CHAT).json()
+    whole = post(live().fronts[0], "/v1/chat/completions", CHAT).json()
     assert whole["object"] == "chat.completion"
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": text_of(5)}
     streamed = post(live().fronts[0], "/v1/chat/completions", CHAT | {"stream": True})
     first, *tokens, done = events(streamed.text)
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert "".join(each["choices"][0]["delta"]["content"] for each in tokens) == text_of(5)
-    assert tokens[-1]["choices"][0]["finish_reason"] == "length"
     assert done == "[DONE]"
 
 
@@ -107,23 +97,13 @@ def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
     assert least["usage"]["completion_tokens"] == 11
 
 
-def test_prompts_may_be_token_ids() -> None:
-    front = live().fronts[0]
-    for prompt in ([5, 6, 7], [[5, 6, 7]]):
-        body = post(front, "/v1/completions", PROMPT | {"prompt": prompt}).json()
-        assert body["usage"]["prompt_tokens"] == 3
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "message"),
     [
         ("completions", b"{", 400, "Input data was truncated"),
         ("completions", b"[" * 20000, 400, ""),
-        ("completions", b"\xff", 400, ""),
         ("completions", {"max_tokens": 5}, 400, "missing required field `prompt`"),
         ("completions", PROMPT | {"max_tokens": 0}, 400, "Expected `int` >= 1 - at `$.max_tokens`"),
-        ("completions", PROMPT | {"max_tokens": "5"}, 400, "Expected `int | null`, got `str`"),
-        ("completions", PROMPT | {"prompt": []}, 400, "prompt must be one text"),
         ("completions", PROMPT | {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
         ("completions", PROMPT | {"n": 2}, 400, "n is 2, must be 1"),
         ("completions", PROMPT | {"model": "unknown"}, 404, "The model `unknown` does not exist."),
@@ -173,13 +153,6 @@ def test_a_full_cluster_says_503() -> None:
     assert refused.headers["retry-after"] == "1"
 
 
-def test_paths_and_methods_that_there_are_not() -> None:
-    front = live().fronts[0]
-    assert get(front, "/v1/nothing").status_code == 404
-    assert get(front, "/v1/completions").status_code == 405
-    assert get(front, "/v1/completions").json()["error"]["code"] == 405
-
-
 def test_models_health_version_and_tokens(tmp_path: Path) -> None:
     front = live(wishes=Wishes(served_model_name="meta")).fronts[0]
     models = get(front, "/v1/models").json()["data"]
@@ -188,6 +161,8 @@ def test_models_health_version_and_tokens(tmp_path: Path) -> None:
     assert len(models) == 201
     assert get(front, "/health").status_code == get(front, "/ping").status_code == 200
     assert get(front, "/version").json()["version"].startswith("simlora-")
+    assert get(front, "/v1/nothing").status_code == 404
+    assert get(front, "/v1/completions").json()["error"]["code"] == 405
     found = post(front, "/tokenize", {"prompt": "abcdefgh"}).json()
     assert (found["count"], len(found["tokens"])) == (2, 2)
     assert post(front, "/tokenize", {"messages": CHAT["messages"]}).json()["count"] > 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.client
 import time
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -96,23 +94,8 @@ def test_a_replica_behind_its_own_port_dies_and_comes_back() -> None:
         assert httpx.post(f"{first}/v1/completions", json={"prompt": "Hello"}).status_code == 200
 
 
-def test_a_replica_that_dies_for_good_breaks_its_connections() -> None:
-    found = live(*SLORA, wishes=Wishes(speed=10.0, per_replica=True))
-    with (
-        listens(found) as (address,),
-        httpx.stream("POST", f"{address}/v1/completions", json=LONG) as response,
-    ):
-        lines = response.iter_lines()
-        next(lines)
-        httpx.post(f"{address}/simlora/faults", json={"kind": "fail"})
-        with pytest.raises(httpx.RemoteProtocolError):
-            list(lines)
-        assert httpx.get(f"{address}/health").status_code == 503
-    assert not found.fronts[0].cluster.open_requests
-
-
 def test_requests_go_on_elsewhere_where_a_replica_of_several_dies() -> None:
-    found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=10.0))
+    found = live(*SLORA, "cluster.replicas=2", wishes=Wishes(speed=2.0))
     body = LONG | {"max_tokens": 100}
     with (
         listens(found) as (address,),
@@ -131,16 +114,3 @@ def test_requests_go_on_elsewhere_where_a_replica_of_several_dies() -> None:
     rows = found.fronts[0].cluster.close().requests()
     assert (rows.status[0], rows.replica[0], rows.migrations[0]) == ("finished", 1 - serves, 1)
     assert rows.output_tokens[0] == 100
-
-
-def test_bodies_that_are_no_requests_leave_the_server_as_it_was() -> None:
-    found = live(wishes=Wishes(max_body_bytes=1000))
-    with listens(found) as (address,):
-        place = urlsplit(address)
-        for body in (b"", b"\x00" * 500, b"{" * 999, b"x" * 5000):
-            connection = http.client.HTTPConnection(place.hostname or "", place.port)
-            connection.request("POST", "/v1/chat/completions", body)
-            assert 400 <= connection.getresponse().status < 500
-            connection.close()
-        assert httpx.get(f"{address}/health").status_code == 200
-    assert not found.fronts[0].cluster.open_requests

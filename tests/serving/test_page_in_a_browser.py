@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from simlora.serving.live import Wishes
 from tests.report.test_in_a_browser import BROWSER, FLAGS, _requests
 from tests.serving.conftest import listens, live
 
@@ -37,7 +38,10 @@ def drawn(address: str, folder: Path) -> tuple[str, list[str], list[str]]:
 
 
 def test_the_page_shows_each_replica_its_adapters_and_its_load(tmp_path: Path) -> None:
-    with listens(live(*ROUTED)) as (address,), httpx.Client(base_url=address, timeout=30) as client:
+    with (
+        listens(live(*ROUTED, wishes=Wishes(speed=2.0))) as (address,),
+        httpx.Client(base_url=address, timeout=30) as client,
+    ):
         answers = [
             client.send(
                 client.build_request("POST", "/v1/completions", json={**ANSWER, "model": f"adapter_{at}"}),

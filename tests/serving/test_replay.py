@@ -53,7 +53,7 @@ def assert_same_times(served: pd.DataFrame, again: pd.DataFrame) -> None:
     np.testing.assert_allclose(served[TIMES], again[TIMES], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("overrides", [SLORA, VLLM, CACHED, FOUR], ids=["slora", "vllm", "prefixes", "four"])
+@pytest.mark.parametrize("overrides", [CACHED, FOUR], ids=["prefixes", "four"])
 def test_a_recorded_run_has_the_same_times_offline(overrides: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "seen.csv"
     found = live(*overrides, record=path)

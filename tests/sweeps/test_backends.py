@@ -106,15 +106,8 @@ def test_processes_that_always_die_end_in_a_sentence(monkeypatch: pytest.MonkeyP
 
 
 def test_a_backend_that_is_not_there_is_named() -> None:
-    with (
-        pytest.raises(InputError, match="backend is 'slurm'; choose one of dask, loky, ray"),
-        backend("slurm"),
-    ):
-        pass
-    with (
-        pytest.raises(InputError, match="backend=loky runs on this machine"),
-        backend("loky", "x"),
-    ):
-        pass
+    for words, said in (("slurm",), "choose one of dask, loky, ray"), (("loky", "x"), "runs on this machine"):
+        with pytest.raises(InputError, match=said), backend(*words):
+            pass
     with pytest.raises(InputError, match=r"there is no Dask scheduler at tcp://127.0.0.1:9"):
         sweep(GRID, backend="dask", address="tcp://127.0.0.1:9")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -77,18 +77,14 @@ def outcome(**changes: object) -> Outcome:
 def test_the_rate_meets_the_slo_and_the_next_does_not() -> None:
     answer = found()
     assert list(answer.seeds["seed"]) == [0, 1]
+    assert list(found("seed=7", precision=0.5).seeds["seed"]) == [7, 8], "from the configuration's own"
     for row in answer.seeds.to_dict("records"):
         assert kept(row["value"], row["seed"])
         assert not kept(row["beyond"], row["seed"])
         assert row["beyond"] <= 1.05 * row["value"] * (1 + 1e-5)
     assert answer.value == pytest.approx(answer.seeds["value"].mean())
-
-
-def test_every_run_says_whether_it_met_the_slo() -> None:
-    runs = found().runs
-    assert not runs["met"][runs["slo.attainment"] < 0.95].any()
-    assert runs["met"][(runs["slo.attainment"] >= 0.95) & (runs["load"] == "below")].all()
-    assert runs.equals(runs.sort_values(["seed", "value"]))
+    runs = answer.runs
+    assert runs["met"].equals((runs["slo.attainment"] >= 0.95) & (runs["load"] != "past"))
     assert not runs.duplicated(["seed", "value"]).any()
 
 
@@ -112,18 +108,13 @@ def test_a_limit_on_a_figure_is_another_slo() -> None:
     assert both.question.figures == ["ttft_s.p95", "tpot_s.mean", "slo.attainment"]
 
 
-def test_a_second_replica_carries_nearly_twice_as_much() -> None:
-    one, two = (found(f"cluster.replicas={n}", "workload.requests=600", seeds=1).value for n in (1, 2))
-    assert 1.7 < two / one < 2.3
-
-
 def test_where_it_starts_does_not_matter() -> None:
-    near, far = (found("workload.requests=1500", start=start, seeds=1) for start in (3.0, 64.0))
+    near, far = (found("workload.requests=600", start=start, seeds=1) for start in (3.0, 64.0))
     assert near.value == pytest.approx(far.value, rel=0.05)
 
 
 def test_the_answer_does_not_depend_on_the_processes() -> None:
-    alone, several = found(jobs=1), found(jobs=5, seeds=2)
+    alone, several = found(jobs=1), found(jobs=2)
     assert alone.to_dict() == several.to_dict()
     assert alone.runs.equals(several.runs)
 
@@ -136,10 +127,6 @@ def test_the_interval_is_over_the_seeds_and_takes_the_precision_in() -> None:
     assert 0 < low < answer.value < high
     assert all(map(math.isnan, found(seeds=1).interval))
     assert all(map(math.isnan, found("workload.arrivals.rate_rps=20", find="replicas").interval))
-
-
-def test_seeds_go_on_from_the_configurations_own() -> None:
-    assert list(found("seed=7", precision=0.5).seeds["seed"]) == [7, 8]
 
 
 def test_a_workload_with_a_seed_of_its_own_is_drawn_anew() -> None:
@@ -165,22 +152,12 @@ def test_one_replica_fewer_is_not_enough() -> None:
         few = f"cluster.replicas={int(row['beyond'])}"
         assert row["beyond"] == row["value"] - 1
         assert not kept(20.0, row["seed"], few)
-
-
-def test_one_can_be_enough() -> None:
-    answer = found("workload.arrivals.rate_rps=0.5", find="replicas", start=8)
-    assert answer.value == 1
-    assert answer.seeds["beyond"].isna().all()
-    assert answer.to_dict()["seeds"][0]["beyond"] is None
+    one = found("workload.arrivals.rate_rps=0.5", find="replicas", start=8)
+    assert one.value == 1
+    assert one.to_dict()["seeds"][0]["beyond"] is None
 
 
 # Runs are kept
-
-
-def test_what_was_run_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = found()
-    monkeypatch.setattr(running, "simulated", lambda overrides: pytest.fail("it was simulated again"))
-    assert found().to_dict() == first.to_dict()
 
 
 def test_an_interrupted_search_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,23 +187,6 @@ def test_more_seeds_only_add_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
     found(seeds=3, precision=0.05)
     assert {word for overrides in again for word in overrides if word.startswith("seed=")} <= {"seed=2"}
-
-
-# The least rate of interest
-
-
-def test_below_the_least_rate_nothing_is_looked_at() -> None:
-    hopeless = ("slo.ttft_s=0.001",)
-    with pytest.raises(
-        InputError, match=r"not met even at workload.arrivals.rate_rps=0.5; set one that can be met"
-    ):
-        found(*hopeless, start=4.0, least=0.5, seeds=1)
-
-
-def test_a_least_rate_that_is_carried_changes_nothing() -> None:
-    assert found(least=1.0).seeds.equals(found().seeds)
-    assert "--least=1" in found(least=1.0).command
-    assert "--least" not in found().command
 
 
 # What comes out
@@ -285,7 +245,6 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ({"find": "gpus"}, (), "find is 'gpus', must be rate or replicas"),
         ({"limits": {"ttft_s.p95": -1}}, (), "the limit of ttft_s.p95 is -1, must be greater than 0"),
         ({"limits": {"ttft.p95": 1}}, (), "summary.json has no number ttft.p95; did you mean ttft_s.p95"),
-        ({"limits": {"replicas": 1}}, (), "summary.json has no number replicas"),
         ({"attainment": 1.5}, (), "attainment is 1.5, must be greater than 0 and at most 1"),
         ({}, ("slo.ttft_s=null",), "an attainment is of slo.*, and none is set"),
         ({"seeds": 0}, (), "seeds is 0, must be a whole number, at least 1"),
@@ -299,14 +258,10 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
         ),
         ({"key": "workload.adapters", "start": 2.5}, (), "must be a whole number"),
         ({"start": -1}, (), "workload.arrivals.rate_rps, from which the search starts, is -1"),
-        ({"limits": {"ttft_s.p95": 1e-9}}, (), "(ttft_s.p95 < 1e-09) is not met even at"),
         ({"limits": {"ttft_s.p95": 1e9}}, ("workload.requests=1",), "(ttft_s.p95 < 1e+09) is met even at"),
         ({"limits": {"slo.attainment": 0.9}}, (), "slo.attainment has no upper limit; give attainment"),
-        ({"limits": {"migration.moves": 3}}, (), "summary.json has no number migration.moves"),
         ({"key": "cluster.replicas"}, (), "more of cluster.replicas is better"),
-        ({"key": "slo.ttft_s"}, (), "more of slo.ttft_s is better"),
         ({}, ("until_s=30",), "until_s ends runs while requests still run"),
-        ({}, ("until_missed=0.5",), "until_missed ends runs while requests still run"),
         ({"find": "replicas"}, ("autoscaler=by_queue",), "look for replicas with autoscaler=fixed"),
         ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
         (
@@ -315,15 +270,18 @@ def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
             "longest is 0, must be a whole number of times the configured length, at least 1",
         ),
         ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
-        ({}, ("slo.ttft_s=0.001", "workload.duration_s=20", "workload.requests=null"), "is not met even at"),
         (
             {"find": "replicas", "limits": {"ttft_s.p95": 1e-4}},
             ("workload.requests=40",),
             "even at cluster.replicas=64",
         ),
-        ({}, ("gpu=b200",), "there is no gpu 'b200'"),
         ({}, ("no_key=1",), "there is no key no_key"),
         ({}, ("replica.kv_token_budget=10",), "every one of the 300 requests is rejected"),
+        (
+            {"start": 4.0, "least": 0.5},
+            ("slo.ttft_s=0.001",),
+            "not met even at workload.arrivals.rate_rps=0.5; set one that can be met",
+        ),
     ],
 )
 def test_bad_input_is_a_sentence(asked: dict[str, object], overrides: tuple[str, ...], sentence: str) -> None:
@@ -335,25 +293,36 @@ def test_bad_input_is_a_sentence(asked: dict[str, object], overrides: tuple[str,
 # What an SLO is
 
 
-def test_a_limit_is_an_upper_one_and_not_met_where_it_is_reached() -> None:
-    asked = replace(found().question, limits={"ttft_s.p95": 1.0}, attainment=None)
-    assert not asked.met(outcome())
-    assert asked.met(outcome(ttft_s={"p95": 0.999}))
-    assert not asked.met(outcome(ttft_s={"p95": None}))
-
-
-def test_an_attainment_is_met_where_it_is_reached() -> None:
-    asked = replace(found().question, attainment=0.95)
-    assert asked.met(outcome(slo={"attainment": 0.95}))
-    assert not asked.met(outcome(slo={"attainment": 0.949}))
-    assert not asked.met(outcome(slo={"attainment": None}))
+LOST = {"submitted": 100, "finished": 94}
+ENOUGH = {"submitted": 100, "finished": 95}
 
 
 @pytest.mark.parametrize(
-    ("label", "met"), [("below", True), ("unknown", True), ("near", True), ("past", False)]
+    ("limits", "changes", "met"),
+    [
+        # A limit is an upper one, and not met where it is reached.
+        ({"ttft_s.p95": 1.0}, {}, False),
+        ({"ttft_s.p95": 1.0}, {"ttft_s": {"p95": 0.999}}, True),
+        ({"ttft_s.p95": 1.0}, {"ttft_s": {"p95": None}}, False),
+        # Requests that were given up lie above every limit.
+        ({"ttft_s.p95": 2.0}, {"requests": ENOUGH}, True),
+        ({"ttft_s.p95": 2.0}, {"requests": LOST}, False),
+        ({"ttft_s.mean": 2.0}, {"requests": LOST}, False),
+        # An attainment is met where it is reached.
+        ({}, {"slo": {"attainment": 0.95}}, True),
+        ({}, {"slo": {"attainment": 0.949}}, False),
+        ({}, {"slo": {"attainment": None}}, False),
+        # A run past saturation meets nothing.
+        *(
+            ({}, {"load": {"label": label, "arrivals_s": 60.0}}, True)
+            for label in ("below", "unknown", "near")
+        ),
+        ({}, {"load": {"label": "past", "arrivals_s": 60.0}}, False),
+    ],
 )
-def test_a_run_past_saturation_meets_nothing(label: str, met: bool) -> None:
-    assert found().question.met(outcome(load={"label": label, "arrivals_s": 60.0})) is met
+def test_which_runs_keep_an_slo(limits: dict[str, float], changes: dict[str, Any], met: bool) -> None:
+    asked = replace(found().question, limits=limits, attainment=None if limits else 0.95)
+    assert asked.met(outcome(**changes)) is met
 
 
 # How long runs are
@@ -374,11 +343,6 @@ def test_runs_get_longer_until_the_answer_no_longer_moves() -> None:
     assert all(one["value"] < before["value"] * 1.05 for before, one in pairwise(answer.lengths))
     assert list(answer.runs["times"].unique()) == [one["times"] for one in answer.lengths]
     assert answer.to_dict()["lengths"] == answer.lengths
-
-
-def test_the_answer_does_not_hang_on_how_long_is_configured() -> None:
-    short, long = found(*SHORT, longest=256), found("workload.requests=1600")
-    assert short.interval[0] < long.value < short.interval[1]
 
 
 def test_a_bound_ends_it_and_the_answer_says_so() -> None:
@@ -451,23 +415,6 @@ def test_what_changed_while_it_ran_is_said(tmp_path: Path, monkeypatch: pytest.M
     assert found().doubt == ""
 
 
-# What an SLO is about
-
-
-@pytest.mark.parametrize(
-    ("figure", "finished", "met"), [("p95", 95, True), ("p95", 94, False), ("mean", 94, False)]
-)
-def test_requests_that_were_given_up_lie_above_every_limit(figure: str, finished: int, met: bool) -> None:
-    asked = replace(found().question, limits={f"ttft_s.{figure}": 2.0}, attainment=None)
-    assert asked.met(outcome(requests={"submitted": 100, "finished": finished})) is met
-
-
-def test_giving_requests_up_is_no_capacity() -> None:
-    with_all = found(limits={"ttft_s.p95": 5.0})
-    giving_up = found("system=slora_early_abort", limits={"ttft_s.p95": 5.0})
-    assert giving_up.value < 1.5 * with_all.value
-
-
 def test_values_that_are_given_twice_are_one_run() -> None:
     asked = found().question
     twice = replace(asked, overrides=(*asked.overrides, "seed=5", "timeline=true"))
@@ -487,28 +434,6 @@ def test_a_variable_is_not_taken_for_its_name(monkeypatch: pytest.MonkeyPatch) -
             found("replica.reserve=${oc.env:RESERVED_AS}", "replica.kv_token_budget=4000", seeds=1).value
         )
     assert values[0] > values[1]
-
-
-def test_a_policy_of_ones_own_is_kept_until_it_changes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = tmp_path / "a_policy_of_mine.py"
-    source = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mine(Fcfs):\n    pass\n"
-    module.write_text(source)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, "a_policy_of_mine", None)  # so that it is forgotten after the test
-    del sys.modules["a_policy_of_mine"]
-    real, ran = running.simulated, []
-    monkeypatch.setattr(running, "simulated", lambda overrides: ran.append(overrides) or real(overrides))
-    mine = "scheduler._target_=a_policy_of_mine.Mine"
-    first = found(mine, seeds=1)
-    count = len(ran)
-    assert count == len(first.runs)
-    assert found(mine, seeds=1).to_dict() == first.to_dict()
-    assert len(ran) == count
-    module.write_text(f"{source}# changed\n")
-    found(mine, seeds=1)
-    assert len(ran) == 2 * count
 
 
 def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from io import BytesIO
 from pathlib import Path
 
 import pandas as pd
@@ -32,42 +33,30 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     ("values", "kept"),
     [
         ("replica.max_loras=null,3", ["null", "3"]),
-        ("replica.max_loras=3,null", ["3", "null"]),
         ("fast_forward=true,false", [True, False]),
         ("replica.target_modules=[q],[q,k]", ["['q']", "['q', 'k']"]),
         ("slo.ttft_s=1,2.5", [1.0, 2.5]),
+        ("replica.max_loras=2,3 replica.max_loras=null", ["2", "3", "null"]),
     ],
 )
-def test_values_of_any_kind_beside_each_other(values: str, kept: list[object]) -> None:
-    assert main([*SMALL, values, "--out=out"]) == 0
+def test_values_of_any_kind_beside_each_other_and_in_later_sweeps(values: str, kept: list[object]) -> None:
+    for grid in values.split(" "):
+        assert main([*SMALL, grid, "--out=out"]) == 0
     assert read_sweep("out")[values.partition("=")[0]].tolist() == kept
 
 
-def test_a_later_sweep_may_bring_values_of_another_kind() -> None:
-    assert main([*SMALL, "replica.max_loras=2,3", "--out=out"]) == 0
-    assert main([*SMALL, "replica.max_loras=null", "--out=out"]) == 0
-    assert read_sweep("out")["replica.max_loras"].tolist() == ["2", "3", "null"]
-
-
-@pytest.mark.parametrize("base", ["[q]", "[q,k]"])
-def test_differences_from_a_list(base: str, capsys: pytest.CaptureFixture[str]) -> None:
-    key = "replica.target_modules"
-    assert main([*SMALL, f"{key}=[q],[q,k]", "--seeds=2", f"--against={key}={base}", "--out=out"]) == 0
+@pytest.mark.parametrize(
+    ("key", "values", "base"),
+    [("replica.target_modules", "[q],[q,k]", "[q,k]"), ("replica.max_loras", "null,3", "null")],
+)
+def test_differences_from_a_list_and_from_nothing(
+    key: str, values: str, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*SMALL, f"{key}={values}", "--seeds=2", f"--against={key}={base}", "--out=out"]) == 0
     assert f"difference from {key}={base}" in capsys.readouterr().out
-    assert main([*SMALL, f"{key}=[q],[q,k]", f"--against={key}=[v]", "--out=out"]) == 2
-    assert f"--against: {key} has no '[v]'" in capsys.readouterr().err
-
-
-def test_differences_from_what_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "replica.target_modules=[q],[q,k]", "--against=replica.target_modules={a: ["]) == 2
-    assert "'{a: [' is no value, must be as on the command line" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("base", ["null", "3"])
-def test_differences_from_nothing(base: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ("replica.max_loras=null,3", "--seeds=2", f"--against=replica.max_loras={base}", "--out=out")
-    assert main([*SMALL, *asked]) == 0
-    assert f"difference from replica.max_loras={base}" in capsys.readouterr().out
+    for other, said in ("[v]", f"--against: {key} has no '[v]'"), ("{a: [", "'{a: [' is no value"):
+        assert main([*SMALL, f"{key}={values}", f"--against={key}={other}", "--out=out"]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,19 +97,6 @@ def test_a_sweep_that_was_killed_leaves_no_lock() -> None:
     assert main([*SMALL, "--out=out"]) == 0
 
 
-@pytest.mark.parametrize("column", ["key", "source", "seed", "status"])
-def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
-    column: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("out").mkdir()
-    frame = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
-    frame.drop(columns=column).to_parquet(Path("out", TABLE))
-    before = Path("out", TABLE).read_bytes()
-    assert main([*SMALL, "--out=out"]) == 2
-    assert f"out/sweep.parquet has no column {column}, must be a sweep's table" in capsys.readouterr().err
-    assert Path("out", TABLE).read_bytes() == before
-
-
 def test_a_table_edited_by_hand_takes_more_rows() -> None:
     assert main([*SMALL, "seed=0", "--out=out"]) == 0
     table = read_sweep("out")
@@ -130,22 +106,42 @@ def test_a_table_edited_by_hand_takes_more_rows() -> None:
     assert list(map(str, read_sweep("out")["seed"])) == ["0", "1"]
 
 
-@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"x"])
-@pytest.mark.parametrize("column", ["source", "seed", "speedup", "ttft_s.mean"])
-def test_values_that_no_sweep_has_are_left_alone(
-    column: str, value: object, capsys: pytest.CaptureFixture[str]
+OURS = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
+
+
+def stored(frame: pd.DataFrame) -> bytes:
+    """What is in the file of a table."""
+    file = BytesIO()
+    frame.to_parquet(file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((text, "cannot be read") for text in (b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1")),
+        *((stored(OURS.drop(columns=[name])), f"has no column {name}") for name in ("key", "seed", "status")),
+        (stored(OURS.assign(source=[[1, 2]])), "in the column source"),
+        (stored(OURS.assign(speedup=[{"a": 1}])), "in the column speedup"),
+        (stored(OURS.assign(**{"ttft_s.mean": [b"x"]})), "in the column ttft_s.mean"),
+    ],
+)
+def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
+    content: bytes, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("out").mkdir()
-    frame = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
-    frame.assign(**{column: [value]}).to_parquet(Path("out", TABLE))
-    before = Path("out", TABLE).read_bytes()
+    Path("out", TABLE).write_bytes(content)
     assert main([*SMALL, "speedup=2", "--out=out"]) == 2
-    assert f" in the column {column}, must be a sweep's table" in capsys.readouterr().err
-    assert Path("out", TABLE).read_bytes() == before
+    err = capsys.readouterr().err
+    assert "out/sweep.parquet " in err
+    assert f"{said}, must be a sweep's table" in err
+    assert Path("out", TABLE).read_bytes() == content
 
 
-@pytest.mark.parametrize("column", ["slo.attainment", "slo.classes.gold.attainment", "kv.hit_rate"])
-@pytest.mark.parametrize("value", [7.5, -0.5])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("slo.attainment", 7.5), ("slo.classes.gold.attainment", 7.5), ("kv.hit_rate", -0.5)],
+)
 def test_shares_are_from_0_to_1(column: str, value: float, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*SMALL, "--out=out"]) == 0
     read_sweep("out").assign(**{column: value}).to_parquet(Path("out", TABLE))
@@ -157,11 +153,3 @@ def test_shares_are_from_0_to_1(column: str, value: float, capsys: pytest.Captur
     )
     assert said.count("\n") == 1
     assert not Path("comparison.html").exists()
-
-
-@pytest.mark.parametrize("text", [b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1"])
-def test_a_file_that_is_no_table(text: bytes, capsys: pytest.CaptureFixture[str]) -> None:
-    Path("out").mkdir()
-    Path("out", TABLE).write_bytes(text)
-    assert main([*SMALL, "--out=out"]) == 2
-    assert "out/sweep.parquet cannot be read, must be a sweep's table" in capsys.readouterr().err

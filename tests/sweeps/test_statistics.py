@@ -132,10 +132,9 @@ def test_runs_that_never_differ_do_not_prove_that_none_would() -> None:
     assert (found["difference"], found["low"], found["differs"]) == (0.0, low, False)
 
 
-@pytest.mark.parametrize("offered", [0.8, 1.3])
-def test_intervals_of_s_lora_hold_the_mean(offered: float) -> None:
+def test_intervals_of_s_lora_hold_the_mean() -> None:
     """`python -m experiments.coverage intervals` has more loads, runs and figures."""
-    runs = pd.DataFrame(figures(offered, 1_000, seed) for seed in range(60))
+    runs = pd.DataFrame(figures(0.8, 500, seed) for seed in range(60))
     for figure in ("slo.attainment", "ttft_s.mean", "ttft_s.p95", "latency_s.mean"):
         truth = {figure: over_seeds(figure, runs[figure])[0]}
         assert 0.85 <= coverage(runs, truth, 5, 200)[figure] <= 0.995, figure
@@ -143,11 +142,8 @@ def test_intervals_of_s_lora_hold_the_mean(offered: float) -> None:
 
 
 def test_means_are_over_seeds_in_the_order_of_the_table() -> None:
-    found = aggregate(
-        table(("vllm", 0, 3.0), ("slora", 0, 1.0), ("vllm", 1, 5.0), ("slora", 1, 1.0)),
-        "ttft_s.mean",
-        ["system"],
-    )
+    rows = (("vllm", 0, 3.0), ("slora", 0, 1.0), ("vllm", 1, 5.0), ("slora", 1, 1.0))
+    found = aggregate(table(*rows), "ttft_s.mean", ["system"])
     assert list(found["system"]) == ["vllm", "slora"]
     assert list(found["estimate"]) == [4.0, 1.0]
     assert list(found["runs"]) == [2, 2]
@@ -167,23 +163,11 @@ def test_the_load_is_the_worst_of_a_seed() -> None:
 
 def test_a_difference_is_seed_by_seed() -> None:
     """Systems that differ by 1 for every seed do so for sure, however much seeds differ."""
-    found = paired(
-        table(
-            *[("slora", seed, 10.0**seed) for seed in range(4)],
-            *[("vllm", seed, 10.0**seed + 1) for seed in range(4)],
-        ),
-        "ttft_s.mean",
-        "system",
-        "slora",
-    )
-    assert len(found) == 1
+    rows = [(name, seed, 10.0**seed + (name == "vllm")) for name in ("slora", "vllm") for seed in range(4)]
+    found = paired(table(*rows), "ttft_s.mean", "system", "slora")
+    assert found["system"].tolist() == ["vllm"]
     row = found.iloc[0]
-    assert (row["system"], row["difference"], row["seeds"], row["differs"]) == (
-        "vllm",
-        pytest.approx(1.0),
-        4,
-        True,
-    )
+    assert (row["difference"], row["seeds"], row["differs"]) == (pytest.approx(1.0), 4, True)
     assert row["ratio"] == pytest.approx(1115 / 1111)
 
 

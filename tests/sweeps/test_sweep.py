@@ -161,18 +161,7 @@ def test_the_table_is_written_while_runs_go_on(tmp_path: Path, monkeypatch: pyte
 
 
 def test_means_differences_text_and_picture(small: Sweep) -> None:
-    means = small.aggregate("ttft_s.mean")
-    assert list(means.columns) == [
-        "system",
-        "workload.rate_rps",
-        "estimate",
-        "low",
-        "high",
-        "runs",
-        "failed",
-        "load",
-    ]
-    assert len(means) == 4
+    assert len(small.aggregate("ttft_s.mean")) == 4
     differences = small.paired("ttft_s.mean", "system", "slora")
     assert list(differences["workload.rate_rps"]) == [1, 2]
     lines = small.text("ttft_s.mean").splitlines()
@@ -186,8 +175,3 @@ def test_means_differences_text_and_picture(small: Sweep) -> None:
     ]
     with pytest.raises(InputError, match="'gpu=a10g' is no value of what was varied; choose one of system"):
         small.text("ttft_s.mean", "gpu=a10g")
-
-
-def test_a_folder_without_a_sweep_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"there is no .*sweep.parquet; must be the folder of a sweep"):
-        read_sweep(tmp_path)

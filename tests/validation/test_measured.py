@@ -16,74 +16,53 @@ from simlora.workload.logs.wishes import Wishes
 
 TWO = {"input_lens": [100, 50], "output_lens": [3, 2], "errors": ["", ""]}
 VLLM = TWO | {"start_times": [5.0, 6.5], "ttfts": [0.2, 0.1], "itls": [[0.02, 0.03], [0.04]]}
-GUIDELLM = {
-    "benchmarks": [
-        {
-            "requests": {
-                "successful": [
-                    {
-                        "request_start_time": 1_760_000_000.0,
-                        "info": {"timings": {"request_start": 1_760_000_000.0}},
-                        "prompt_tokens": 100,
-                        "output_tokens": 3,
-                        "time_to_first_token_ms": 200.0,
-                        "request_latency": 0.25,
-                    },
-                    {
-                        "request_start_time": 1_760_000_001.5,
-                        "info": {"timings": {"request_start": 1_760_000_001.5}},
-                        "prompt_tokens": 50,
-                        "output_tokens": 2,
-                        "time_to_first_token_ms": 100.0,
-                        "request_latency": 0.14,
-                    },
-                ]
-            }
-        }
-    ]
-}
+REQUESTS = ((0.0, 100, 3, 0.2, 0.25), (1.5, 50, 2, 0.1, 0.14))
+"""When each is sent, its tokens, TTFT and latency, as every log below has them."""
+OF_GUIDELLM = [
+    {
+        "request_start_time": 1.76e9 + start_s,
+        "info": {"timings": {"request_start": 1.76e9 + start_s}},
+        "prompt_tokens": prompt,
+        "output_tokens": output,
+        "time_to_first_token_ms": 1000 * ttft_s,
+        "request_latency": latency_s,
+    }
+    for start_s, prompt, output, ttft_s, latency_s in REQUESTS
+]
+GUIDELLM = {"benchmarks": [{"requests": {"successful": OF_GUIDELLM}}]}
 AIPERF = [
     {
-        "metadata": {"request_start_ns": 10**18 + start_ns, "benchmark_phase": "profiling"},
+        "metadata": {"request_start_ns": 10**18 + int(1e9 * start_s), "benchmark_phase": "profiling"},
         "metrics": {
             "input_sequence_length": {"value": prompt, "unit": "tokens"},
             "output_sequence_length": {"value": output, "unit": "tokens"},
-            "time_to_first_token": {"value": ttft_ms, "unit": "ms"},
-            "request_latency": {"value": latency_ms, "unit": "ms"},
+            "time_to_first_token": {"value": 1000 * ttft_s, "unit": "ms"},
+            "request_latency": {"value": 1000 * latency_s, "unit": "ms"},
         },
     }
-    for start_ns, prompt, output, ttft_ms, latency_ms in (
-        (0, 100, 3, 200, 250),
-        (1_500_000_000, 50, 2, 100, 140),
-    )
+    for start_s, prompt, output, ttft_s, latency_s in REQUESTS
 ]
 INFERENCE_PERF = [
     {
-        "start_time": 5.0,
-        "end_time": 5.25,
-        "info": {"input_tokens": 100, "output_tokens": 3, "output_token_times": [5.2, 5.22, 5.25]},
-    },
-    {
-        "start_time": 6.5,
-        "end_time": 6.64,
-        "info": {"input_tokens": 50, "output_tokens": 2, "output_token_times": [6.6, 6.64]},
-    },
+        "start_time": 5 + start_s,
+        "end_time": 5 + start_s + latency_s,
+        "info": {
+            "input_tokens": prompt,
+            "output_tokens": output,
+            "output_token_times": (5 + start_s + np.linspace(ttft_s, latency_s, output)).tolist(),
+        },
+    }
+    for start_s, prompt, output, ttft_s, latency_s in REQUESTS
 ]
 LITELLM = [
     {
-        "startTime": "2026-01-31T12:00:00.000Z",
-        "completionStartTime": "2026-01-31T12:00:00.200Z",
-        "endTime": "2026-01-31T12:00:00.250Z",
-        "prompt_tokens": 100,
-        "completion_tokens": 3,
-    },
-    {
-        "startTime": "2026-01-31T12:00:01.500Z",
-        "completionStartTime": "2026-01-31T12:00:01.600Z",
-        "endTime": "2026-01-31T12:00:01.640Z",
-        "prompt_tokens": 50,
-        "completion_tokens": 2,
-    },
+        "startTime": f"2026-01-31T12:00:0{start_s:.3f}Z",
+        "completionStartTime": f"2026-01-31T12:00:0{start_s + ttft_s:.3f}Z",
+        "endTime": f"2026-01-31T12:00:0{start_s + latency_s:.3f}Z",
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+    }
+    for start_s, prompt, output, ttft_s, latency_s in REQUESTS
 ]
 
 

@@ -33,8 +33,16 @@ def slow_host() -> dict[str, Any]:
     return served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
 
 
-def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(tmp_path: Path) -> None:
-    path = written(as_rows(served([*SERVER, *TRAFFIC])), tmp_path / "result.json")
+@pytest.fixture(scope="module")
+def usual() -> dict[str, Any]:
+    """The result of a server that is as calibrated."""
+    return served([*SERVER, *TRAFFIC])
+
+
+def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(
+    usual: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(as_rows(usual), tmp_path / "result.json")
     found = simlora.validate(path, CONFIG)
     for name, part, measured, simulated in found.figures():
         of_tokens = name == "ITL"  # whose percentiles are those of a histogram, within 0.4 %
@@ -107,8 +115,10 @@ def test_the_fitted_host_predicts_another_run_of_the_same_server(
     assert as_fitted < 0.35 * as_it_came
 
 
-def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(tmp_path: Path) -> None:
-    path = written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
+def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(
+    usual: dict[str, Any], tmp_path: Path
+) -> None:
+    path = written(usual, tmp_path / "result.json")
     log = tmp_path / "vllm.log"
     log.write_text("INFO loading\nINFO kv_cache_utils.py GPU KV cache size: 100,000 tokens\nINFO ready\n")
     found = simlora.validate(path, CONFIG, unsaid=EIGHT, kv_tokens=kv_tokens_in(log), blame=False)
@@ -149,9 +159,8 @@ def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
         for notice in notices
     )
     assert not any("nothing says another" in notice for notice in notices)
-    assert "simulated is system=slora model=llama_7b, as nothing says another" in said_of(
-        few, tmp_path, ["gpu=h100_80g"]
-    )
+    said = "simulated is system=slora model=llama_7b, as nothing says another"
+    assert said in said_of(few, tmp_path, ["gpu=h100_80g"])
 
 
 def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_chooses_in_a_notice(
@@ -174,22 +183,20 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
     )
 
 
-@pytest.mark.parametrize("serve", [None, f"vllm serve {LLAMA} --max-num-seqs 128"])
-def test_an_engine_without_adapters_is_simulated_without_lora(
-    serve: str | None, few: dict[str, Any], tmp_path: Path
-) -> None:
+def test_an_engine_without_adapters_is_simulated_without_lora(few: dict[str, Any], tmp_path: Path) -> None:
+    serve = f"vllm serve {LLAMA} --max-num-seqs 128"
     path = written(few, tmp_path / "result.json")
     server = ["gpu=h100_80g", "model=llama_3_1_8b", "system=vllm"]
-    base = simlora.validate(path, server, serve=serve, blame=False)
-    assert any("the engine is simulated without LoRA" in one for one in base.notices)
-    with_lora = f"vllm serve {LLAMA} --max-num-seqs 128 --enable-lora --max-loras 8 --max-lora-rank 64"
+    for command in (None, serve):
+        base = simlora.validate(path, server, serve=command, blame=False)
+        assert any("the engine is simulated without LoRA" in one for one in base.notices)
+    with_lora = f"{serve} --enable-lora --max-loras 8 --max-lora-rank 64"
     slots = simlora.validate(path, server, serve=with_lora, unsaid=EIGHT, blame=False)
     assert not any("without LoRA" in one for one in slots.notices)
     most, fewer = (one.base.result.summary["run"]["kv_token_budget"] for one in (base, slots))
     assert most > fewer, "slots take memory"
-    if serve is not None:
-        said = simlora.validate(path, server, serve=serve, unsaid=EIGHT, blame=False).notices
-        assert any("the command does not enable LoRA" in one for one in said)
+    said = simlora.validate(path, server, serve=serve, unsaid=EIGHT, blame=False).notices
+    assert any("the command does not enable LoRA" in one for one in said)
 
 
 def test_requests_that_the_command_s_server_would_have_refused_are_said(
@@ -210,51 +217,14 @@ def test_requests_that_the_command_s_server_would_have_refused_are_said(
         assert bool(said) is wanted
 
 
-def test_a_model_of_an_unknown_name_is_the_one_that_the_user_says(
-    few: dict[str, Any], tmp_path: Path
-) -> None:
-    serve = "vllm serve /models/my-llama --max-loras 8"
-    overrides = ["gpu=h100_80g", "model=llama_3_1_8b"]
-    system, model, _, _, *notices = said_of(few | {"model_id": "my-llama"}, tmp_path, overrides, serve)
-    assert (system, model) == ("vllm", "llama_3_1_8b")
-    said = "the command has the model /models/my-llama, which simlora does not know; simulated is model=llama_3_1_8b"
-    assert said in notices
-
-
 @pytest.mark.parametrize(
     ("model", "overrides", "serve", "said"),
     [
-        (
-            "acme/llama-3",
-            [],
-            None,
-            "has the model acme/llama-3, which simlora does not know; model=NAME must say",
-        ),
-        (
-            None,
-            [],
-            "vllm serve /models/x",
-            "the command has the model /models/x, which simlora does not know",
-        ),
-        (
-            LLAMA,
-            ["model=qwen3_8b"],
-            None,
-            f"{LLAMA}, which is model=llama_3_1_8b, and model=qwen3_8b would be",
-        ),
-        (
-            LLAMA,
-            [],
-            "vllm serve /models/x",
-            "the command has the model /models/x, which simlora does not know",
-        ),
+        ("acme/llama-3", [], None, "has the model acme/llama-3, which simlora does not know"),
+        (LLAMA, [], "vllm serve /models/x", "the command has the model /models/x, which simlora does not"),
+        (LLAMA, ["model=qwen3_8b"], None, f"{LLAMA}, which is model=llama_3_1_8b, and model=qwen3_8b"),
         (None, ["model=qwen3_8b"], f"vllm serve {LLAMA}", "the command has the model meta-llama"),
-        (
-            QWEN,
-            [],
-            f"vllm serve {LLAMA}",
-            f"{QWEN}, which is model=qwen3_8b, and model=llama_3_1_8b would be",
-        ),
+        (QWEN, [], f"vllm serve {LLAMA}", f"{QWEN}, which is model=qwen3_8b, and model=llama_3_1_8b"),
     ],
 )
 def test_another_model_than_the_server_s_is_refused(
@@ -272,14 +242,11 @@ def test_another_model_than_the_server_s_is_refused(
     ],
 )
 def test_other_engines_lines_about_their_kv_cache_are_read(line: str, tokens: int, tmp_path: Path) -> None:
-    (tmp_path / "log").write_text(f"{line}\n")
-    assert kv_tokens_in(tmp_path / "log") == tokens
-
-
-def test_a_log_without_such_a_line_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("ready\n")
     with pytest.raises(InputError, match="has no line about the KV cache, such as"):
         kv_tokens_in(tmp_path / "log")
+    (tmp_path / "log").write_text(f"ready\n{line}\n")
+    assert kv_tokens_in(tmp_path / "log") == tokens
 
 
 def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path: Path) -> None:
@@ -324,19 +291,17 @@ def test_a_host_s_time_is_in_each_pass_and_each_step() -> None:
         assert after.need(name) - before.need(name) == pytest.approx(more_s, abs=1e-12)
 
 
-def test_what_cannot_be_fitted_is_said(tmp_path: Path) -> None:
-    result = served([*SERVER, *TRAFFIC])
+def test_what_cannot_be_fitted_is_said(few: dict[str, Any], tmp_path: Path) -> None:
     whole = ["system=vllm", "gpu=h100_64g", "model=llama_3_1_8b"]
-    with pytest.raises(InputError, match=r"calibration h100_64g-llama_3_1_8b-tp1-vllm has no host part"):
-        simlora.validate(
-            written(result, tmp_path / "result.json"), whole, unsaid=EIGHT, fit=True, blame=False
-        )
-    del result["itls"]
-    result["latency_s"] = [9.0] * len(result["ttfts"])
-    with pytest.raises(InputError, match="--fit needs the times of single tokens of one server"):
-        simlora.validate(
-            written(result, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, fit=True, blame=False
-        )
+    untimed = {name: cells for name, cells in few.items() if name != "itls"}
+    untimed["latency_s"] = [9.0] * len(few["ttfts"])
+    for result, server, said in (
+        (few, whole, r"calibration h100_64g-llama_3_1_8b-tp1-vllm has no host part"),
+        (untimed, CONFIG, "--fit needs the times of single tokens of one server"),
+    ):
+        path = written(result, tmp_path / "result.json")
+        with pytest.raises(InputError, match=said):
+            simlora.validate(path, server, unsaid=EIGHT, fit=True, blame=False)
 
 
 def _composed() -> Calibration:
