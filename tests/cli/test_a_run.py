@@ -102,3 +102,15 @@ def test_a_calibration_for_another_gpu_is_used_with_a_notice_and_results_go_belo
     assert ended.status == 0
     assert [path for path in simlora.files() if path.startswith("outputs/") and path.endswith("summary.json")]
     assert ended.sentence.startswith("simlora: notice: calibration cal.yaml is for gpu a10g instead of a")
+
+
+def test_the_hash_seed_changes_nothing(simlora):
+    run = ("workload=synthetic", "cluster.replicas=3", "router=random", "eviction=lru", "seed=5")
+    for folder, hash_seed in (("one", "1"), ("two", "2")):
+        environment = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
+        ended = simlora.apart(
+            *run, "workload.duration_s=30", "report=false", f"hydra.run.dir={folder}", **environment
+        )
+        assert ended.status == 0, ended.err
+    for name in ("requests.parquet", "timeline.parquet", "config.yaml"):
+        assert Path("one", name).read_bytes() == Path("two", name).read_bytes(), name
