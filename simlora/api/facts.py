@@ -101,7 +101,7 @@ def kv_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
     uses, and of that `invalid_share` is KV whose adapter is not there. The host holds `host_tokens` on average; so many
     `tokens_to_host` went there, came back for requests (`tokens_from_host`), or ahead of them (`tokens_ahead`).
     Where KV is kept below the host, `tokens_to_disk` and `tokens_to_store` were written to its disk and to the shared
-    store, and `tokens_from_disk` and `tokens_from_store` fetched; `tokens_recomputed` were there, and faster computed.
+    store, and `tokens_from_disk` and `tokens_from_store` fetched; `tokens_recomputed` were there, and not fetched.
     `preemptions`: how often KV ran out.
     """
     recorder, scenario, outcomes = simulation.recorder, simulation.scenario, simulation.outcomes()
