@@ -122,7 +122,7 @@ class KvStoring(Part):
     always, from the nearest; a request that is admitted meanwhile waits for it. Until then it is kept on the host;
     where there is no room for more, requests have it fetched in the order in which they came, when others are admitted.
     Where KV `swaps`, a boundary is wanted when some has come to the host. `tokens_fetched` and `tokens_recomputed`
-    count what was found in a store, and fetched or not: because computing it is faster, or the host has no room for all.
+    count what was found in a store, and fetched or not: computing it is faster, or the host has no room for all.
 
     Source: SGLang's HiCache, which prefetches from its third tier to the host when a request is queued, and writes
     through (write_through); LMCache, which writes to all of its tiers; vLLM's hashes of blocks, which have the adapter
