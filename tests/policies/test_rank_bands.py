@@ -106,7 +106,7 @@ def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch: pytest.Mon
 
 def test_without_sessions_it_is_rank_bands() -> None:
     plain, ours, rng = RankBands(2), SessionBands(2), np.random.default_rng(0)
-    for rank in rng.choice([8, 16, 32, 64], size=50):
+    for rank in rng.choice([8, 16, 32, 64], size=50).tolist():
         view = Cluster(rng.integers(0, 4, size=4).tolist())
         assert plain.route(turn(None, rank), ALL, view) == ours.route(turn(None, rank), ALL, view)
 

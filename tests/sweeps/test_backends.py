@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from joblib.externals.loky import get_reusable_executor
 
 from simlora import Sweep, sweep
 from simlora.core.errors import InputError
@@ -36,6 +37,7 @@ SEEDS = 8
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
+    get_reusable_executor().shutdown(wait=True)  # processes of earlier tests have the folder of those
     return tmp_path / "cache"
 
 
