@@ -31,6 +31,7 @@ COMMANDS = {
             "record",
             "trace",
             "calibrate",
+            "check",
         )
     },
 }

@@ -220,8 +220,8 @@ def test_an_increase_is_in_per_cent_behind_the_values_that_belong_to_it(tmp_path
 
 
 def test_what_cannot_be_simulated_says_why(tmp_path: Path) -> None:
-    row = row_of(tmp_path, a_claim(kind="absent", published=1.7, reason="Nobody has one."))
-    assert (row.verdict, row.reason, row.simulated) == (NOT_SIMULATED, "Nobody has one.", None)
+    row = row_of(tmp_path, a_claim(kind="absent", published=1.7, reason="There is none."))
+    assert (row.verdict, row.reason, row.simulated) == (NOT_SIMULATED, "There is none.", None)
 
 
 def test_a_ratio_divides_the_first_of_a_pair_by_the_second(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_the_workload_is_the_published_one_and_its_prompts_have_one_token_more(t
 
 
 def test_a_row_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path) -> None:
-    """What nobody measured, or that is 0, is left out of a row's errors."""
+    """A figure that was not measured, or is 0, is left out of a row's errors."""
     figures = simulate(a_row(tmp_path))
     unknown = {"req_rate": "1", "mean_first_token_s": "", "mean_latency_s": "0"}
     path = a_file(tmp_path, {name: repr(value) for name, value in figures.items()}, unknown)

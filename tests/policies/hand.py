@@ -243,3 +243,32 @@ class View:
     def tried(self) -> tuple[Request, ...]:
         """The requests that the scheduler tried, in this order."""
         return tuple(self.last_trial.tried)
+
+
+class Idle:
+    """Idle adapters, least recently used first: of each its uses, last use, seconds to load and waiting requests."""
+
+    def __init__(self, *known: tuple[Adapter, int, float, float, int], now_s: float = 9.0) -> None:
+        self.now_s = now_s
+        self.adapters = [adapter for adapter, *_ in known]
+        self._known = {
+            adapter.id: (uses, last_s, load_s, waiting) for adapter, uses, last_s, load_s, waiting in known
+        }
+
+    def __iter__(self) -> Iterator[Adapter]:
+        return iter(self.adapters)
+
+    def __len__(self) -> int:
+        return len(self.adapters)
+
+    def uses(self, adapter: Adapter) -> int:
+        return self._known[adapter.id][0]
+
+    def last_use_s(self, adapter: Adapter) -> float:
+        return self._known[adapter.id][1]
+
+    def load_s(self, adapter: Adapter) -> float:
+        return self._known[adapter.id][2]
+
+    def waiting(self, adapter: Adapter) -> int:
+        return self._known[adapter.id][3]

@@ -24,7 +24,7 @@ from simlora.policies.routing.least_of_model import LeastOfModel
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
-from tests.policies.hand import Cluster
+from tests.policies.hand import Cluster, Idle
 
 A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 NEAR = AdapterAffinity(slack=4)
@@ -119,33 +119,8 @@ def test_latest_keeps_the_adapter_that_was_used_last_unless_its_slots_are_needed
     assert list(Latest().victims((A, B, C), 1)) == [A, B, C]
 
 
-class Idle:
-    """Adapters least recently used first, of each its uses, when it was used last, and what a load takes."""
-
-    now_s = 9.0
-
-    def __init__(self, *known: tuple[Adapter, int, float, float]) -> None:
-        self.adapters = [adapter for adapter, *_ in known]
-        self._known = {adapter.id: own for adapter, *own in known}
-
-    def __iter__(self):
-        return iter(self.adapters)
-
-    def __len__(self) -> int:
-        return len(self.adapters)
-
-    def uses(self, adapter: Adapter) -> int:
-        return self._known[adapter.id][0]
-
-    def last_use_s(self, adapter: Adapter) -> float:
-        return self._known[adapter.id][1]
-
-    def load_s(self, adapter: Adapter) -> float:
-        return self._known[adapter.id][2]
-
-
 def test_gdsf_keeps_what_is_used_often_and_takes_long_to_load() -> None:
-    idle = Idle((A, 3, 1.0, 0.1), (B, 1, 2.0, 0.1), (C, 1, 3.0, 0.2))
+    idle = Idle((A, 3, 1.0, 0.1, 0), (B, 1, 2.0, 0.1, 0), (C, 1, 3.0, 0.2, 0))
     assert list(Gdsf().victims(idle, 0)) == []
     assert list(Gdsf().victims(idle, 1)) == [B]
     assert list(Gdsf().victims(idle, 9)) == [B, C]
@@ -153,9 +128,9 @@ def test_gdsf_keeps_what_is_used_often_and_takes_long_to_load() -> None:
 
 def test_gdsf_lets_what_was_used_often_leave_once_the_age_has_grown_over_it() -> None:
     policy = Gdsf()
-    often, others = (A, 3, 1.0, 0.1), [(B, 2, 2.0, 0.1), (C, 2, 2.5, 0.1)]
+    often, others = (A, 3, 1.0, 0.1, 0), [(B, 2, 2.0, 0.1, 0), (C, 2, 2.5, 0.1, 0)]
     assert list(policy.victims(Idle(often, *others), 16)) == [B, C]
-    again = [(B, 3, 9.5, 0.1), (C, 3, 9.6, 0.1)]  # used after the age has grown to two uses
+    again = [(B, 3, 9.5, 0.1, 0), (C, 3, 9.6, 0.1, 0)]  # used after the age has grown to two uses
     assert list(policy.victims(Idle(often, *again), 1)) == [A]
 
 

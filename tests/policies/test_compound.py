@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from simlora.core.adapter import Adapter
 from simlora.policies.eviction.compound import Compound
+from tests.policies.hand import Idle
 
 SMALL, MIDDLE, LARGE = (Adapter(i, f"a{i}", rank=8 << i, kv_tokens=32 << i, size_bytes=1) for i in range(3))
 
 
-class Idle:
+def idle_ones(*known: tuple[Adapter, int, float, int]) -> Idle:
     """Idle adapters at 10 s, each with its uses, its last use and the requests that wait for it."""
-
-    now_s = 10.0
-
-    def __init__(self, *known: tuple[Adapter, int, float, int]) -> None:
-        self.adapters = [adapter for adapter, *_ in known]
-        self._known = {adapter.id: own for adapter, *own in known}
-
-    def __iter__(self) -> Iterator[Adapter]:
-        return iter(self.adapters)
-
-    def __len__(self) -> int:
-        return len(self.adapters)
-
-    def uses(self, adapter: Adapter) -> int:
-        return int(self._known[adapter.id][0])
-
-    def last_use_s(self, adapter: Adapter) -> float:
-        return self._known[adapter.id][1]
-
-    def waiting(self, adapter: Adapter) -> int:
-        return int(self._known[adapter.id][2])
-
-    def load_s(self, adapter: Adapter) -> float:
-        raise AssertionError("size stands for the cost of a load")
+    return Idle(
+        *((adapter, uses, last_s, 0.0, waiting) for adapter, uses, last_s, waiting in known), now_s=10.0
+    )
 
 
 def test_a_score_weighs_uses_recency_and_size_each_relative_to_the_highest() -> None:
-    idle = Idle((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
+    idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
     assert Compound().scores(idle, idle.adapters) == pytest.approx(
         [
             0.45 * 8 / 8 + 0.10 * 0 + 0.45 * 32 / 128,
@@ -52,14 +30,14 @@ def test_a_score_weighs_uses_recency_and_size_each_relative_to_the_highest() -> 
 
 
 def test_the_lowest_scores_leave_until_enough_slots_are_free() -> None:
-    idle = Idle((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
+    idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
     assert list(Compound().victims(idle, 0)) == []
     assert list(Compound().victims(idle, 64)) == [MIDDLE]
     assert list(Compound().victims(idle, 65)) == [MIDDLE, SMALL]
 
 
 def test_an_adapter_that_a_request_waits_for_leaves_after_all_others() -> None:
-    idle = Idle((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 1), (LARGE, 4, 8.0, 0))
+    idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 1), (LARGE, 4, 8.0, 0))
     assert list(Compound().victims(idle, 9999)) == [SMALL, LARGE, MIDDLE]
 
 
@@ -69,15 +47,15 @@ def test_an_adapter_that_a_request_waits_for_leaves_after_all_others() -> None:
     ids=["the least used", "the longest idle", "the smallest"],
 )
 def test_a_weight_alone_orders_by_its_part(weights: tuple[float, float, float], first: Adapter) -> None:
-    idle = Idle((LARGE, 4, 8.0, 0), (SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0))
+    idle = idle_ones((LARGE, 4, 8.0, 0), (SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0))
     assert next(iter(Compound(*weights).victims(idle, 1))) is first
 
 
 def test_of_equal_scores_the_least_recently_used_leaves_first() -> None:
     twin = Adapter(9, "twin", rank=8, kv_tokens=32, size_bytes=1)
-    assert list(Compound(1, 0, 1).victims(Idle((twin, 3, 1.0, 0), (SMALL, 3, 5.0, 0)), 1)) == [twin]
+    assert list(Compound(1, 0, 1).victims(idle_ones((twin, 3, 1.0, 0), (SMALL, 3, 5.0, 0)), 1)) == [twin]
 
 
 def test_an_adapter_that_was_never_used_has_been_idle_since_the_start() -> None:
-    idle = Idle((SMALL, 0, float("-inf"), 0), (MIDDLE, 1, 5.0, 0))
+    idle = idle_ones((SMALL, 0, float("-inf"), 0), (MIDDLE, 1, 5.0, 0))
     assert Compound(0, 1, 0).scores(idle, idle.adapters) == pytest.approx([0.0, 0.5])

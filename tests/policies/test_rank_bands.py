@@ -101,7 +101,7 @@ def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch: pytest.Mon
     assert router.route(turn("a"), ALL, at) == 1
     assert router.route(turn("c"), ALL, at) == 0
     assert router.route(turn("a"), ALL, at) == 1, "it was used after b"
-    assert router.route(turn("b"), ALL, at) == 0, "nobody knows where it was"
+    assert router.route(turn("b"), ALL, at) == 0, "its replica is not known"
 
 
 def test_without_sessions_it_is_rank_bands() -> None:

@@ -144,6 +144,7 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     [
         (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
         (("trace.txt", "--upstream", "http://a"), "trace.txt"),
+        (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
