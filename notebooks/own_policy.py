@@ -136,7 +136,7 @@ for name, table in paired.items():
 # %% [markdown]
 # Below saturation there is no queue to reorder, so nothing changes. Where a queue builds up, warm requests first mean
 # fewer copies and more promises kept. But requests for rare adapters wait longer: the 95th percentile gets worse. A
-# policy for production would let nobody wait too long; `simlora/policies/scheduling/credit.py` shows how dLoRA does
+# policy for production would let no request wait too long; `simlora/policies/scheduling/credit.py` shows how dLoRA does
 # that.
 
 # %%

@@ -74,7 +74,7 @@ reports = pd.DataFrame(
 )
 trace = pd.concat([support, reports]).sort_values("arrival_s", ignore_index=True)
 trace["arrival_s"] = trace["arrival_s"].round(3)
-trace["max_output_tokens"] = 1000  # nobody knows how long answers become, so all declare the limit
+trace["max_output_tokens"] = 1000  # the length of an answer is not known beforehand, so all declare the limit
 trace.to_csv("trace.csv", index=False)
 trace.head()
 
