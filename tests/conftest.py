@@ -1,4 +1,4 @@
-"""Hypothesis draws the same examples every time; SIMLORA_HYPOTHESIS=thorough many more, and new ones, few a third."""
+"""Hypothesis draws the same examples every time; SIMLORA_HYPOTHESIS=thorough many more, and new ones, few half."""
 
 import os
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
 settings.register_profile(
-    "usual", max_examples=150, derandomize=True, deadline=None, suppress_health_check=SLOW
+    "usual", max_examples=100, derandomize=True, deadline=None, suppress_health_check=SLOW
 )
 settings.register_profile("few", settings.get_profile("usual"), max_examples=50)
 settings.register_profile(

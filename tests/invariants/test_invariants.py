@@ -1,6 +1,7 @@
 """The invariants of docs/invariants.md, by number, over random scenarios.
 
-Invariant 10, fast-forward equals the plain loop, is tests/engine/test_fast_forward.py.
+Invariant 10, fast-forward equals the plain loop, is tests/engine/test_fast_forward.py; 13, the same bytes again, is in
+tests/golden and, over random scenarios, in tests/experiments/test_torture.py.
 """
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import Watched, watched
 from simlora.core.request import Request
+from simlora.metrics.recorder import Recorder
 from tests.engine.cases import (
     KERNELS,
     LOADERS,
@@ -29,6 +31,7 @@ from tests.engine.cases import (
     swapped,
     tiered,
 )
+from tests.examples import share
 
 ENDS = st.floats(2**-8, 8.0)
 BESIDE = ("asynchronous", "on_arrival", "cpu_assisted")
@@ -52,9 +55,21 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(a, b, check_exact=True)
 
 
-@given(ANY)
-def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
-    table = case.run().requests()
+@pytest.mark.parametrize("fast_forward", [True, False])
+@given(case=ANY)
+def test_1_to_7_of_a_run(case: Case, fast_forward: bool) -> None:
+    simulation = watched(case.scenario(fast_forward=fast_forward))  # 3, 5 and 7, at every event
+    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "5: everything is given back"
+    table = simulation.recorder.requests()
+    every_request_ends_in_exactly_one_status(case, table)
+    tokens_out_are_tokens_asked(case, simulation.recorder, table)
+    arrival_admission_first_token_and_finish_come_in_this_order(table)
+    if not fast_forward:
+        no_replica_idles_beside_a_request(case, simulation, table)
+
+
+def every_request_ends_in_exactly_one_status(case: Case, table: pd.DataFrame) -> None:
+    """Invariant 1."""
     assert len(table) == len(case.rows)
     allowed = {"finished", "rejected"} | (
         {"aborted"} if case.scheduler in ("early_abort", "chunked_slo") else set()
@@ -63,10 +78,8 @@ def test_1_every_request_ends_in_exactly_one_status(case: Case) -> None:
     assert ((table.status != "finished") == (table.reason != "")).all(), "nothing is dropped silently"
 
 
-@given(ANY)
-def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
-    recorder = case.run()
-    table = recorder.requests()
+def tokens_out_are_tokens_asked(case: Case, recorder: Recorder, table: pd.DataFrame) -> None:
+    """Invariant 2."""
     finished = table[table.status == "finished"]
     asked = finished.output_tokens.sum()
     # Every token is the first of a request, follows a gap, or was accepted beside one that does; and it comes from a
@@ -84,11 +97,39 @@ def test_2_tokens_out_are_tokens_asked(case: Case) -> None:
     assert recorder.preemptions == table.preemptions.sum()
 
 
-@pytest.mark.parametrize("fast_forward", [True, False])
-@given(case=ANY)
-def test_3_5_7_memory_fits_and_time_goes_forward_at_every_event(case: Case, fast_forward: bool) -> None:
-    simulation = watched(case.scenario(fast_forward=fast_forward))
-    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
+def arrival_admission_first_token_and_finish_come_in_this_order(table: pd.DataFrame) -> None:
+    """Invariant 4."""
+    done = table[table.status == "finished"]
+    assert (done.arrival_s <= done.admitted_s).all()
+    assert (done.admitted_s < done.first_token_s).all()
+    assert (done.first_token_s <= done.finish_s).all()
+    assert ((done.first_token_s == done.finish_s) == (done.output_tokens == 1)).all()
+    assert (done.cold_start_s >= 0).all()
+    assert (done.kv_cold_start_s >= 0).all()
+    assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
+    assert (done.blocked_s >= -1e-9).all()
+    assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
+    rejected = table[table.status == "rejected"]
+    assert (rejected.finish_s == rejected.arrival_s).all()
+
+
+def no_replica_idles_beside_a_request(case: Case, simulation: Watched, table: pd.DataFrame) -> None:
+    """Invariant 6: iterations follow each other without a gap, but for gaps that end with the next arrival.
+
+    Where requests wait for their own weights or KV, and hold memory, that may be after others have arrived; or the gap
+    ends when what they wait for is there.
+    """
+    for watch in simulation.watches:
+        replica = watch.replica
+        served = table[(table.replica == replica.id) & (table.status == "finished")]
+        free_s = 0.0
+        for start_s, end_s in watch.ran:
+            if start_s > free_s:
+                arrivals = served.arrival_s[served.finish_s > free_s]
+                beside = case.loader in BESIDE
+                assert start_s == arrivals.min() or (beside and start_s in {*arrivals, *watch.landings_s})
+            free_s = end_s
+        assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in watch.ran))
 
 
 @given(
@@ -102,8 +143,7 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case)
     watched(case.scenario())
 
 
-@pytest.mark.parametrize("fast_forward", [True, False])
-@given(case=st.one_of(pressed(), tiered(pressed)))
+@given(st.one_of(pressed(), tiered(pressed)), st.booleans())
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
     """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
     simulation = watched(case.scenario(fast_forward=fast_forward))
@@ -134,45 +174,6 @@ def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
     assert (done.blocked_s >= -1e-9).all()
     tokens = simulation.recorder.token_gaps.count + simulation.recorder.accepted_tokens
     assert tokens + len(done) == done.output_tokens.sum()
-
-
-@given(ANY)
-def test_4_arrival_admission_first_token_and_finish_come_in_this_order(case: Case) -> None:
-    table = case.run().requests()
-    done = table[table.status == "finished"]
-    assert (done.arrival_s <= done.admitted_s).all()
-    assert (done.admitted_s < done.first_token_s).all()
-    assert (done.first_token_s <= done.finish_s).all()
-    assert ((done.first_token_s == done.finish_s) == (done.output_tokens == 1)).all()
-    assert (done.cold_start_s >= 0).all()
-    assert (done.kv_cold_start_s >= 0).all()
-    assert (done.cold_start_s + done.kv_cold_start_s <= done.queue_s + 1e-9).all()
-    assert (done.blocked_s >= -1e-9).all()
-    assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
-    rejected = table[table.status == "rejected"]
-    assert (rejected.finish_s == rejected.arrival_s).all()
-
-
-@given(ANY)
-def test_6_no_replica_idles_beside_a_request(case: Case) -> None:
-    """Iterations follow each other without a gap, but for gaps that end with the next arrival.
-
-    Where requests wait for their own weights or KV, and hold memory, that may be after others have arrived; or the gap
-    ends when what they wait for is there.
-    """
-    simulation = watched(case.scenario(fast_forward=False))
-    table = simulation.recorder.requests()
-    for watch in simulation.watches:
-        replica = watch.replica
-        served = table[(table.replica == replica.id) & (table.status == "finished")]
-        free_s = 0.0
-        for start_s, end_s in watch.ran:
-            if start_s > free_s:
-                arrivals = served.arrival_s[served.finish_s > free_s]
-                beside = case.loader in BESIDE
-                assert start_s == arrivals.min() or (beside and start_s in {*arrivals, *watch.landings_s})
-            free_s = end_s
-        assert replica.busy_s == pytest.approx(sum(end_s - start_s for start_s, end_s in watch.ran))
 
 
 @given(cases(loaders=("blocking", "prefetching")))
@@ -211,6 +212,7 @@ def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
 
 
 @given(ANY)
+@share(1 / 2)
 def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
     base = case.but(rows=tuple(row._replace(adapter=None) for row in case.rows))
     plain = base.but(ranks=(), kernel="merged", loader="cached", eviction="on_demand").run()
@@ -225,6 +227,7 @@ def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
 
 
 @given(ANY, st.randoms(use_true_random=False))
+@share(1 / 2)
 def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, random) -> None:
     if case.eviction == "lru_in_turn" or case.eviction in SWAPPERS:
         case = case.but(
@@ -242,6 +245,7 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 
 
 @given(ANY)
+@share(1 / 2)
 def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     """Requests that are rejected at the start move every number up by one round of the replicas."""
     rejected = Row(0.0, None, case.capacity + 1, 1, 1)
@@ -263,6 +267,7 @@ def test_12_a_request_does_not_know_its_true_output() -> None:
 
 
 @given(ANY, st.data())
+@share(1 / 2)
 def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(
     case: Case, data: st.DataObject
 ) -> None:
@@ -286,10 +291,3 @@ def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_end
 def decided_before(simulation: Watched, time_s: float) -> list[list[tuple[int, ...]]]:
     """Return the requests that were prefilled together, replica by replica."""
     return [[ids for now_s, ids in watch.decisions if now_s < time_s] for watch in simulation.watches]
-
-
-@given(ANY)
-def test_13_the_same_scenario_gives_the_same_result_to_the_last_bit(case: Case) -> None:
-    once, again = case.run(), case.run()
-    same(once.requests(), again.requests())
-    assert once.token_gaps.quantile(0.5) == again.token_gaps.quantile(0.5) or not once.token_gaps.count
