@@ -186,6 +186,21 @@ def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held() -> 
     assert (hosts.stores.remote_loads, hosts.stores.storage_loads) == ([0, 0, 1], [0, 1, 0])
 
 
+def test_a_host_that_failed_sends_nothing_over_the_links_of_the_replicas_that_it_had() -> None:
+    """It holds an adapter again, and a replica of another number that it has now sends that, whatever is free."""
+    hosts = Hosts((0,), (1, 2), (2,), per_host=2)
+    hosts.stores.fail(0)
+    link = Link()
+    link.transfer(0.0, 50.0)
+    hosts.stores.connect(1, link, lambda size_bytes: size_bytes / 100)
+    hosts.fetch(1, B, shard_bytes=0)
+    hosts.held(100.0)
+    hosts.stores.fail(1)
+    hosts.fetch(4, B, 100.0)
+    assert hosts.loads[0].busy_s == 0.0
+    assert link.busy_s > 50.0
+
+
 # Links --------------------------------------------------------------------------------------
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Copy, Migration, Move, Plan
@@ -63,6 +65,29 @@ def test_a_request_whose_new_replica_has_failed_when_it_leaves_is_routed_anew(
     (moved,) = recorder.journal.moved
     assert (moved.source, moved.target) == (0, 0)
     assert moved.time_s > 2**-4 + 2**-14
+
+
+class FirstOpen(ToTheFirst):
+    """Sends a request to the first replica that is open."""
+
+    def route(self, request: Request, candidates: Sequence[int], view: ClusterView) -> int:
+        return int(candidates[0])
+
+
+@BOTH
+def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_forward: bool) -> None:
+    """Replica 0 fails between the plan and the end of its step; the request goes on at 1, and may go back to 0."""
+
+    def there_and_back(view: ClusterView) -> Plan:
+        found = [Move(q, r, 1 - r) for r in (0, 1) for q in view.requests_of(r) if q.id == 1]
+        return Plan(tuple(found), "to the other one")
+
+    fails = ((0, 2**-4 + 2**-14, 2**-4 + 2**-13),)
+    case = CASE.but(rows=(LONG, SHORT), failures=fails)
+    chosen = {"migration": Planned(there_and_back, 2**-4, plans=2), "router": FirstOpen()}
+    recorder = case.run(fast_forward=fast_forward, **chosen)
+    last = recorder.journal.moved[-1]
+    assert (last.request_id, last.source, last.target, last.reason) == (1, 1, 0, "to the other one")
 
 
 def test_a_plan_is_carried_out_once_it_is_decided() -> None:

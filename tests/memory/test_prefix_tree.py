@@ -212,3 +212,13 @@ def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew()
     assert (tree.tokens, tree.host_tokens) == (0, 8)
     assert served(tree, request(3, 1, 2)) == 0
     assert (tree.tokens, tree.host_tokens) == (8, 0)
+
+
+def test_a_prompt_begins_on_the_host_where_blocks_but_for_its_last_token_lie_there_alone() -> None:
+    tree = PrefixTree(4, host_capacity_tokens=100)
+    served(tree, request(0, 1, 2, 3))
+    assert not tree.begins_on_host(request(1, 1, 2, 3, prompt=13))
+    tree.evict(4, 1.0)  # the third block
+    assert tree.begins_on_host(request(2, 1, 2, 3, prompt=13))
+    assert not tree.begins_on_host(request(3, 1, 2, 3, prompt=12)), "its last token is prefilled in any case"
+    assert not tree.begins_on_host(request(4, 1, 2, 9))

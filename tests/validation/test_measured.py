@@ -197,6 +197,13 @@ def test_a_latency_below_the_ttft_is_a_fault_of_its_row(tmp_path: Path) -> None:
     ]
 
 
+def test_gaps_have_the_unit_that_is_said(tmp_path: Path) -> None:
+    found = read(VLLM | {"itls": [[20, 30], [40]]}, tmp_path, Unsaid(columns=["gaps=itls:ms"]))
+    assert found.gaps_s is not None
+    assert np.concatenate(found.gaps_s).tolist() == pytest.approx([0.02, 0.03, 0.04])
+    assert found.latency_s.tolist() == pytest.approx([0.25, 0.14])
+
+
 def test_gaps_that_are_no_lists_of_numbers_are_faults(tmp_path: Path) -> None:
     assert faults_of(VLLM | {"itls": [[0.02, "x"], 0.04]}, tmp_path) == [
         ("itls", 1, "[0.02, 'x']", "a list of numbers"),
