@@ -198,5 +198,8 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return three digits of a number."""
-    return "" if math.isnan(value) else f"{value:.3g}"
+    """Return three digits of a number, with zeros after them where it has more."""
+    if math.isnan(value):
+        return ""
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if 1000 <= abs(rounded) < math.inf else f"{rounded:g}"

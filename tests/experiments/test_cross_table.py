@@ -506,6 +506,12 @@ def test_a_part_of_the_table_is_printed_and_not_written(
 
 
 def test_numbers_have_three_digits_and_an_interval_where_there_is_one() -> None:
-    assert (number(37.249), number(math.nan)) == ("37.2", "")
+    assert [number(each) for each in (37.249, 1234.5, 999.7, math.inf, math.nan)] == [
+        "37.2",
+        "1,230",
+        "1,000",
+        "inf",
+        "",
+    ]
     assert spanned(exactly(2.0, 8.0)).startswith("4 [")
     assert (spanned(exactly(5.0)), spanned(None)) == ("5", "")
