@@ -13,7 +13,6 @@ from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, ScalingConfig
 from simlora.hardware.link import as_link
-from simlora.hardware.model import ModelShape
 from simlora.policies.scaling.base import Autoscaler
 
 CLUSTER_KEYS = (
@@ -56,12 +55,12 @@ class ClusterKeys:
     written: Tree
     start_s: float
 
-    def scaling(self, autoscaler: Autoscaler, model: ModelShape) -> ScalingConfig:
-        """Return what it takes to add a replica of this model."""
+    def scaling(self, autoscaler: Autoscaler, weight_bytes: float) -> ScalingConfig:
+        """Return what it takes to add a replica that has so many bytes of weights."""
         return ScalingConfig(
             autoscaler=autoscaler,
             least_replicas=as_whole(self.written.get("least_replicas")),
-            boot_s=self.start_s + self.config.storage.transfer_s(model.weight_bytes),
+            boot_s=self.start_s + self.config.storage.transfer_s(weight_bytes),
             warm_up_adapters=as_whole(self.written.get("warm_up_adapters")),
         )
 

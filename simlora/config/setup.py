@@ -132,7 +132,8 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         tree, limits, gpu, model, chunks, partial(_kernel_with, config), speculates, apart
     )
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
-    scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), model)
+    weight_bytes = model.weight_bytes + speculates.memory.weight_bytes
+    scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), weight_bytes)
     slo = section(tree, "slo", (*TARGETS, "classes"))
     targets = slo_targets(slo)
     shows, switches, margins_s = _shows(tree), _switches(tree), _margins_s(tree)

@@ -22,19 +22,18 @@ def adapted(calibration: Calibration, model: ModelShape, target_modules: Sequenc
     """Return the calibration whose LoRA kernels also adapt the MLP, if `target_modules` name some of it.
 
     Launches grow with the number of projections, the rest with their widths: A and B of a rank have in + out weights.
+    Attention costs what was measured, whichever of its projections are adapted, and the MLP so much more.
     CPU cores that help take longer likewise. A token of a mixture of experts is multiplied with the adapters of its own
     experts. vLLM's kernels and dLoRA's were measured with all projections, and stay as they are, and so do those whose
     provenance says that (LORA_MODULES).
     """
-    attention = [module for module in target_modules if module in ATTENTION]
+    attention = ATTENTION if any(module in ATTENTION for module in target_modules) else ()
     mlp = [module for module in target_modules if module in MLP]
     if not mlp or calibration.provenance.get(LORA_MODULES) == "all":
         return calibration
-    measured = attention or list(ATTENTION)
-    calls = (len(attention) + len(mlp)) / len(measured)
-    widths = (_width(model, attention) + model.experts_per_token * _width(model, mlp)) / _width(
-        model, measured
-    )
+    calls = (len(attention) + len(mlp)) / len(ATTENTION)
+    width = _width(model, attention) + model.experts_per_token * _width(model, mlp)
+    widths = width / _width(model, ATTENTION)
     coefficients = dict(calibration.coefficients)
     for name in coefficients:
         section, _, kernel = name.rpartition(".")[0].partition(".")

@@ -16,7 +16,8 @@ class RemoteLora:
 
     Projections that read the same activations share a round: their input goes there, and their outputs come back. A
     round takes the latency of the link twice and the bytes of both ways, over the links of all `tp` GPUs of a replica.
-    A token of a mixture of experts is sent once for each of its experts.
+    A token of a mixture of experts is sent once for each of its experts. The network cards of the server take in and
+    send at once, and all replicas share them.
     The outputs are added to those of the base model's own product, which the GPU computes meanwhile: rounds and kernels
     of the server hide behind as much of an iteration, without its attention, as the adapted projections have of the
     weights that it reads.
@@ -24,23 +25,25 @@ class RemoteLora:
     principle; its kernels, its GPU-initiated communication and its provisioning are not modelled.
     """
 
-    __slots__ = ("_bytes_per_s", "_latency_s", "_token_bytes", "hidden_share")
+    __slots__ = ("_bytes_per_s", "_latency_s", "_server_token_s", "_token_bytes", "hidden_share")
 
     def __init__(self, model: ModelShape, target_modules: Sequence[str], tp: int, link: Link) -> None:
-        rounds, width, adapted = 0, 0, 0
+        rounds, there, back, adapted = 0, 0, 0, 0
         for together in INPUTS:
             own = [module for module in together if module in target_modules]
             if not own:
                 continue
             rounds += 1
             copies = model.experts_per_token if own[0] in MLP else 1
-            width += copies * model.module_shape(own[0])[0]
+            there += copies * model.module_shape(own[0])[0]
             for module in own:
                 rows, columns = model.module_shape(module)
-                width += copies * columns
+                back += copies * columns
                 adapted += rows * columns * model.copies(module)
         self._latency_s = 2 * rounds * model.layers * link.latency_s
-        self._token_bytes = width * model.layers * model.dtype_bytes
+        element_bytes = model.layers * model.dtype_bytes
+        self._token_bytes = (there + back) * element_bytes
+        self._server_token_s = max(there, back) * element_bytes / link.bytes_per_s
         self._bytes_per_s = link.bytes_per_s * tp
         layer = sum(
             rows * columns * model.copies(module)
@@ -52,3 +55,7 @@ class RemoteLora:
     def exchange_s(self, tokens: int) -> float:
         """Return the seconds in which activations of so many adapted tokens go there and back."""
         return self._latency_s * (tokens > 0) + tokens * self._token_bytes / self._bytes_per_s
+
+    def server_s(self, tokens: int) -> float:
+        """Return the seconds in which one network card takes in, or sends, what so many adapted tokens need."""
+        return tokens * self._server_token_s

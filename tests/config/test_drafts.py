@@ -51,6 +51,15 @@ def test_eagles_head_takes_a_layer() -> None:
     assert pool("speculation.tokens=3", "speculation.draft=eagle") == pytest.approx(expected, abs=2)
 
 
+def test_a_replica_boots_with_the_weights_of_its_draft() -> None:
+    def boot_s(*more: str) -> float:
+        return scenario([*ON, "autoscaler=by_queue", "cluster.start_s=0", *more]).scaling.boot_s
+
+    own, draft = shape("qwen3_32b").weight_bytes, shape("qwen3_8b").weight_bytes
+    both_s = boot_s("speculation.tokens=3", "speculation.draft=qwen3_8b")
+    assert both_s / boot_s() == pytest.approx((own + draft) / own, rel=1e-3)
+
+
 def shape(name: str) -> ModelShape:
     return scenario([f"model={name}", "gpu=h100_80g", "workload.duration_s=1"]).model
 

@@ -101,6 +101,17 @@ def test_replicas_share_its_time() -> None:
     assert last_s[2] < last_s[1] / 3
 
 
+def test_replicas_share_its_network_cards() -> None:
+    """With activations that take longer than all else, a card has to send or take in what eight replicas ask for."""
+    rows = tuple(Row(0.0, 1, 10, 21, 21) for _ in range(8))
+    crowd = ALONE.but(rows=rows, replicas=8, network_bytes_per_s=64.0)
+    remote = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 0.0, 64.0))
+    last_s = [crowd.but(lora_server_gpus=gpus).run().last_s for gpus in (1, 2, 8)]
+    for gpus, ended_s in zip((1, 2), last_s, strict=False):
+        assert ended_s == pytest.approx((20 + 10) * 8 / gpus * remote.server_s(1), rel=0.03)
+    assert last_s[2] == pytest.approx((20 + 10) * remote.exchange_s(1), rel=0.1), "a replica's own card"
+
+
 class EndsWindows(Part):
     """Begins a new window at every step."""
 

@@ -29,6 +29,16 @@ def test_adapters_of_attention_are_as_measured(modules: tuple[str, ...]) -> None
     assert adapted(MEASURED, MODEL, modules) is MEASURED
 
 
+@pytest.mark.parametrize("attention", [(), ("q",), ("q", "v"), ("q", "k", "v"), ATTENTION])
+def test_adapters_of_more_projections_never_cost_less(attention: tuple[str, ...]) -> None:
+    def cost_s(*modules: str) -> float:
+        return adapted(MEASURED, MODEL, modules).coefficients["kernels.mbgmv.decode.per_rank_sum_s"]
+
+    costs_s = [cost_s(*attention, *MLP[:some]) for some in range(0 if attention else 1, len(MLP) + 1)]
+    assert costs_s == sorted(costs_s)
+    assert cost_s(*attention, "up") <= cost_s(*ATTENTION, "up")
+
+
 def test_kernels_of_all_projections_are_as_measured() -> None:
     """vLLM before V1 has S-LoRA's kernel by another name, whose coefficients are of whichever module there is."""
     found = composed(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm_v0")

@@ -31,6 +31,14 @@ def test_each_gpu_has_a_link_and_a_token_goes_to_each_of_its_experts() -> None:
     assert remote.exchange_s(1) == 2 * 2 * 0.5 + 2 * 2 * 3 * (24 + 8) / (64 * 2)
 
 
+def test_a_card_of_the_server_takes_in_and_sends_at_once() -> None:
+    """The input of o and its output are as wide; of q, k and v more comes back than goes there."""
+    assert RemoteLora(MODEL, ("o",), 1, LINK).server_s(5) == 5 * 2 * 2 * 8 / 64
+    assert RemoteLora(MODEL, ("q", "k", "v"), 2, LINK).server_s(5) == 5 * 2 * 2 * 16 / 64, (
+        "whatever the replica has"
+    )
+
+
 def test_it_hides_behind_the_base_models_own_products() -> None:
     layer = 64 + 32 + 32 + 64 + 3 * 8 * 24
     weights = 2 * layer + 10 * 8

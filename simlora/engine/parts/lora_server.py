@@ -24,26 +24,35 @@ class LoraServer(SharedGpu):
     """So many `gpus`, over which adapters and the work of each pass are spread evenly, and whose time replicas share.
 
     While a replica makes one iteration, each of the others makes one too: an iteration takes the longer of its own time
-    and the sum of all their LoRA work over the GPUs, as engines that share a GPU do (gpu_sharing.py).
+    and the sum of all their LoRA work over the GPUs, as engines that share a GPU do (gpu_sharing.py), or of what all
+    their activations take the network cards, of which each GPU has one.
     `busy_s` is the LoRA work done, in seconds of one GPU.
     """
 
     def __init__(self, gpus: int) -> None:
         super().__init__()
         self.gpus, self.busy_s = gpus, 0.0
+        self._cards_s: dict[int, float] = {}  # of the busy replicas: the last iteration's part on a card
 
-    def serve(self, id: int, lora_s: float, prefilling: bool = False) -> float:
-        """Return what an iteration takes at least, of which `lora_s` are the work here."""
-        self._gpu_s[id] = lora_s
+    def set_busy(self, id: int, busy: bool) -> None:
+        if not busy:
+            self._cards_s.pop(id, None)
+        super().set_busy(id, busy)
+
+    def serve(self, id: int, lora_s: float, card_s: float, prefilling: bool = False) -> float:
+        """Return what an iteration takes at least, of which `lora_s` are the work here, and `card_s` a card's."""
+        self._gpu_s[id], self._cards_s[id] = lora_s, card_s
         if self._prefilling.get(id) is not prefilling:
             self._prefilling[id] = prefilling
             self._notify(id)
-        return total(self._gpu_s.values()) / self.gpus
+        return max(total(self._gpu_s.values()), total(self._cards_s.values())) / self.gpus
 
-    def asked_s(self, id: int, own_s: float, lora_s: float) -> float:
+    def asked_s(self, id: int, own_s: float, lora_s: float, card_s: float) -> float:
         """Return what such an iteration would take, without launching it."""
-        others_s = total(seconds for other, seconds in self._gpu_s.items() if other != id)
-        return max(own_s, (lora_s + others_s) / self.gpus)
+        for seconds, own in ((self._gpu_s, lora_s), (self._cards_s, card_s)):
+            others_s = total(each for other, each in seconds.items() if other != id)
+            own_s = max(own_s, (own + others_s) / self.gpus)
+        return own_s
 
 
 class RemoteRunner(ModelRunner):
@@ -62,13 +71,12 @@ class RemoteRunner(ModelRunner):
         self.level = 0
 
     def prefill_s(self, work: Pass) -> float:
-        own_s, self.lora_s = self._pass_s(work)
+        own_s, self.lora_s, card_s = self._pass_s(work)
         self.level = 0
-        return max(own_s, self._server.serve(self._id, self.lora_s, True))
+        return max(own_s, self._server.serve(self._id, self.lora_s, card_s, True))
 
     def priced_s(self, work: Pass) -> float:
-        own_s, lora_s = self._pass_s(work)
-        return self._server.asked_s(self._id, own_s, lora_s)
+        return self._server.asked_s(self._id, *self._pass_s(work))
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
         size, work, iteration = len(batch.members), self._decode_work(batch, adapters), self._iteration
@@ -80,15 +88,16 @@ class RemoteRunner(ModelRunner):
             + self._skipped_request_s * skipped
         )
         own_s += iteration.contexts_s(size, batch.context_tokens)
-        slope_s, busy_s = iteration.decode_slope_s(size), self._server.serve(self._id, self.lora_s)
+        slope_s, card_s = iteration.decode_slope_s(size), self._remote.server_s(work.tokens)
+        busy_s = self._server.serve(self._id, self.lora_s, card_s)
         self.level = 0
         if busy_s <= own_s:
             return DecodeWindow(start_s, own_s, slope_s)
         self.level = int((busy_s - own_s) / slope_s) + 1 if slope_s > 0.0 else UNLIMITED
         return DecodeWindow(start_s, busy_s, 0.0)
 
-    def _pass_s(self, work: Pass) -> tuple[float, float]:
-        """Return the seconds of a pass on a server that has nothing else to do, and the server's work."""
+    def _pass_s(self, work: Pass) -> tuple[float, float, float]:
+        """Return the seconds of a pass on a server that has nothing else to do, the server's work, and its card's."""
         total_tokens, total_sq, lora = self._prefill_work(work.requests, work.tokens)
         decoding, iteration, kernel = work.decoding, self._iteration, self._kernel
         if decoding is None:
@@ -103,8 +112,9 @@ class RemoteRunner(ModelRunner):
             weights_s = iteration.mixed_s(total_tokens, 0, size, 0)
             base_s = iteration.mixed_s(total_tokens, total_sq, size, decoding.context_tokens)
             lora_s = kernel.mixed_s(lora, beside)
-        exposed_s = self._exposed_s(weights_s, lora.tokens + beside.tokens, lora_s)
-        return base_s + exposed_s + self._skipped_request_s * work.skipped, lora_s
+        tokens = lora.tokens + beside.tokens
+        own_s = base_s + self._exposed_s(weights_s, tokens, lora_s) + self._skipped_request_s * work.skipped
+        return own_s, lora_s, self._remote.server_s(tokens)
 
     def _exposed_s(self, weights_s: float, tokens: int, lora_s: float) -> float:
         """Return how much longer an iteration is than the base model's alone.
