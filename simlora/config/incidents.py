@@ -22,10 +22,10 @@ def incidents(
 ) -> tuple[Incident, ...]:
     """Return what goes wrong with the `count` hosts or replicas that a `kind` is of.
 
-    An entry of the list `value` is one incident; or it has `every_s` and `for_s` instead of its target and times: then each
-    host or replica is well for an exponential time of mean `every_s`, ill for one of mean `for_s`, and so on, and none
-    begins after `until_s`. Each has draws of its own, from the seed's stream for that kind. Raises InputError for
-    anything else.
+    An entry of the list `value` is one incident; or it has `every_s` and `for_s` instead of its target and times:
+    then each host or replica is well for an exponential time of mean `every_s`, ill for one of mean `for_s`, and so
+    on, and none begins after `until_s`. Each has draws of its own, from the seed's stream for that kind. Raises
+    InputError for anything else.
     """
     names = [field.name for field in fields(kind)]
     whose = names[0]

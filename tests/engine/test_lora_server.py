@@ -109,7 +109,7 @@ def test_replicas_share_its_network_cards() -> None:
     last_s = [crowd.but(lora_server_gpus=gpus).run().last_s for gpus in (1, 2, 8)]
     for gpus, ended_s in zip((1, 2), last_s, strict=False):
         assert ended_s == pytest.approx((20 + 10) * 8 / gpus * remote.server_s(1), rel=0.03)
-    assert last_s[2] == pytest.approx((20 + 10) * remote.exchange_s(1), rel=0.1), "a replica's own card"
+    assert (20 + 10) * remote.exchange_s(1) < last_s[2] < last_s[1] / 2, "a replica's own card"
 
 
 class EndsWindows(Part):
