@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold
+from scipy.optimize import nnls
 
 from profiler.points import ITERATIONS
 from simlora.core.errors import InputError
@@ -184,11 +183,7 @@ def fit(model: Model, points: pd.DataFrame, base: Fitted | None = None, seed: in
     measured = points["seconds"].to_numpy(np.float64)
     below = base.predict(points) if base is not None else np.zeros(len(points))
     columns = _columns(model, points)
-    predicted = np.empty(len(points))
-    folds = KFold(min(FOLDS, len(points)), shuffle=True, random_state=seed)
-    for known, unseen in folds.split(columns):
-        found = _solve(columns[known], measured[known], below[known])
-        predicted[unseen] = below[unseen] + columns[unseen] @ found
+    predicted = _unseen(columns, measured, below, seed)
     rng = np.random.default_rng(seed)
     drawn = []
     for _ in range(DRAWS):
@@ -204,8 +199,12 @@ def fit(model: Model, points: pd.DataFrame, base: Fitted | None = None, seed: in
         intervals={name: (float(a), float(b)) for name, a, b in zip(names, low, high, strict=True)},
         points=points.assign(predicted_s=predicted),
         r2=float(1.0 - off @ off / (spread @ spread)),
-        mape=float(np.mean(np.abs(off) / measured)),
+        mape=_error(predicted, measured),
     )
+
+
+def _error(predicted: Floats, measured: Floats) -> float:
+    return float(np.mean(np.abs(predicted - measured) / measured))
 
 
 def fit_all(points: pd.DataFrame, shape: ModelShape) -> list[Fitted]:
@@ -263,8 +262,10 @@ def readings(fitted: Fitted, base: Fitted) -> dict[str, float]:
             for name, feature in fitted.model.features.items()
             if name == kept or name not in of_rank.values()
         }
-        model = Model(fitted.model.name, fitted.model.section, given, fitted.model.kernel, fitted.model.base)
-        found[reading] = fit(model, fitted.points.drop(columns="predicted_s"), base).mape
+        model = replace(fitted.model, features=given)
+        measured = fitted.points["seconds"].to_numpy(np.float64)
+        predicted = _unseen(_columns(model, fitted.points), measured, base.predict(fitted.points), seed=0)
+        found[reading] = _error(predicted, measured)
     return found
 
 
@@ -284,6 +285,17 @@ def _columns(model: Model, points: pd.DataFrame) -> Floats:
     )
 
 
+def _unseen(columns: Floats, measured: Floats, below: Floats, seed: int) -> Floats:
+    """Return what is predicted of each point by fits to the others."""
+    predicted = np.empty(len(measured))
+    order = np.random.RandomState(seed).permutation(len(measured))
+    for unseen in np.array_split(order, min(FOLDS, len(measured))):
+        known = np.setdiff1d(order, unseen)
+        found = _solve(columns[known], measured[known], below[known])
+        predicted[unseen] = below[unseen] + columns[unseen] @ found
+    return predicted
+
+
 def _solve(columns: Floats, measured: Floats, below: Floats) -> Floats:
     """Least squares of relative errors with coefficients of at least 0, on top of what is `below`.
 
@@ -294,7 +306,6 @@ def _solve(columns: Floats, measured: Floats, below: Floats) -> Floats:
     for _ in range(PASSES):
         scaled = columns / expected[:, None]
         size = np.maximum(np.abs(scaled).max(axis=0), 1e-300)
-        line = LinearRegression(positive=True, fit_intercept=False)
-        found = np.asarray(line.fit(scaled / size, (measured - below) / expected).coef_ / size)
+        found = np.asarray(nnls(scaled / size, (measured - below) / expected)[0] / size)
         expected = np.maximum(below + columns @ found, 1e-3 * measured)
     return found

@@ -61,6 +61,7 @@ def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         pytest.importorskip("torch")
     (tmp_path / "temporary").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))  # what a notebook leaves there goes with it
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")  # what it simulates takes less time than processes to start
     execute(scripted(name), tmp_path)
 
 

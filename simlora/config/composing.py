@@ -35,7 +35,7 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """
     check_overrides(overrides)
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        parsed = [_parsed(override) for override in overrides]
         typed = {override.key_or_group for override in parsed}
         replaced = {slot for slot in SLOTS if f"{slot}._target_" in typed}
         values = [override for override in parsed if _is_value(override, replaced)]
@@ -52,6 +52,12 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
             tuple(overrides), ""
         )  # which says what is wrong, as for the command
         return config, choices
+
+
+@lru_cache(maxsize=1024)
+def _parsed(override: str) -> Override:
+    (parsed,) = OverridesParser.create().parse_overrides([override])
+    return parsed
 
 
 def _is_value(override: Override, replaced: Set[str]) -> bool:

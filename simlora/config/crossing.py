@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from types import ModuleType
-from typing import Any
+from typing import IO, Any, ClassVar
 
+import yaml
 from hydra._internal import hydra as hydras
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
@@ -15,6 +17,8 @@ from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf import _utils as omegaconf
+from omegaconf import base as nodes
+from omegaconf.grammar_parser import parse
 
 from simlora.config.targets import DECODE_ROUTER, LOGS, POLICIES, check_hydras_own, item
 from simlora.core.checks import shown
@@ -29,10 +33,44 @@ SLOTS = (*POLICIES, "workload")
 
 @contextmanager
 def crossed() -> Iterator[None]:
-    """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`."""
+    """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`.
+
+    What the same ${...} says is found out once.
+    """
     names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
-    with instead(hydras, names[0], Loader), instead(omegaconf, names[1], lambda: TreeLoader):
+    with (
+        instead(hydras, names[0], Loader),
+        instead(omegaconf, names[1], lambda: _loader),
+        instead(nodes, parse.__name__, _parse),
+    ):
         yield
+
+
+_parse = lru_cache(maxsize=1024)(parse)
+
+
+def _loader(stream: str | IO[Any]) -> TreeLoader | _Once:
+    """Return what `yaml.load` reads a text with, or a file."""
+    return TreeLoader(stream) if isinstance(stream, str) else _Once(stream)
+
+
+class _Once:
+    """Reads files of the same text once in a process; OmegaConf copies what is read, and so nothing changes it."""
+
+    read: ClassVar[dict[str | bytes, Any]] = {}
+
+    def __init__(self, stream: IO[Any]) -> None:
+        self._stream, self._text = stream, stream.read()
+
+    def get_single_data(self) -> Any:
+        """Return the tree of plain values."""
+        if self._text not in self.read:
+            self._stream.seek(0)
+            self.read[self._text] = yaml.load(self._stream, TreeLoader)  # noqa: S506  # a safe loader
+        return self.read[self._text]
+
+    def dispose(self) -> None:
+        """Do nothing, as there is nothing to close."""
 
 
 @contextmanager

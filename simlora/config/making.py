@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, TypeVar
 
 from hydra._internal.utils import _locate
@@ -16,6 +18,9 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError
 
 T = TypeVar("T")
+
+_located: dict[str, type] = {}
+"""Classes of simlora's own by what `_target_` names, once Hydra has made one: it takes milliseconds for each."""
 
 
 def make(tree: Tree, key: str, kind: type[T]) -> T:
@@ -64,9 +69,12 @@ def _not_imported(key: str, target: str, error: BaseException) -> InputError:
 
 
 def _instantiate(tree: Tree, key: str) -> Any:
-    node = with_target(tree, key) | {"_partial_": True, "_convert_": "all"}
+    node = with_target(tree, key)
+    target = node.pop("_target_")
+    if (known := _still_there(target)) is not None and _is_plain(node):
+        return functools.partial(known, **deepcopy(node))
     try:
-        return instantiate(node)
+        made = instantiate({**node, "_target_": target, "_partial_": True, "_convert_": "all"})
     except InstantiationException as error:
         cause = _innermost(error)
         if isinstance(cause, InputError):
@@ -74,8 +82,37 @@ def _instantiate(tree: Tree, key: str) -> Any:
         if isinstance(cause, TypeError):
             raise InputError(f"{key} cannot be made: {cause}") from error
         if isinstance(cause, ImportError | InstantiationException):
-            raise _not_imported(key, node["_target_"], cause) from error
+            raise _not_imported(key, target, cause) from error
         raise cause from None
+    if (
+        isinstance(made, functools.partial)
+        and isinstance(made.func, type)
+        and made.func.__module__.startswith("simlora.")
+    ):
+        _located[target] = made.func
+    return made
+
+
+def _still_there(target: str) -> type | None:
+    """Return the class that was found by this name before, if it has not been replaced since."""
+    module, _, name = target.rpartition(".")
+    known = _located.get(target)
+    return known if known is not None and getattr(sys.modules.get(module), name, None) is known else None
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether Hydra would pass this on as it is: there is nothing in it to be made, to be resolved, or for Hydra."""
+    if isinstance(value, dict):
+        return all(type(name) is str and name[:1] != "_" for name in value) and all(
+            map(_is_plain, value.values())
+        )
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return (
+        value is None
+        or type(value) in (bool, int, float)
+        or (type(value) is str and not ({"$", "?"} & {*value}))
+    )
 
 
 def _of_kind(tree: Tree, key: str, kind: type[T]) -> functools.partial[T]:

@@ -82,6 +82,9 @@ KEYS = (
     "parts",
 )
 
+_written: dict[tuple[str, str], str] = {}
+"""YAML by a key and the repr of its value."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
@@ -172,7 +175,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         about=_about(tree, scenario, gpu, choices),
         workload=_workload_facts(scenario, choices),
         window=window,
-        config=yaml.safe_dump(tree, sort_keys=False, allow_unicode=True),
+        config="".join(_as_yaml(key, value) for key, value in tree.items()),
         notices=(
             *notices,
             *more,
@@ -181,6 +184,14 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         ),
         **shows,
     )
+
+
+def _as_yaml(key: str, value: Any) -> str:
+    """Return a key and its value as YAML, which is written once in a process: few keys differ from run to run."""
+    written = key, repr(value)
+    if written not in _written:
+        _written[written] = yaml.safe_dump({key: value}, sort_keys=False, allow_unicode=True)
+    return _written[written]
 
 
 def clients_of(tree: Tree) -> Clients:

@@ -293,3 +293,15 @@ def test_others_whose_gpu_is_too_small_do_not_fit(calibration: str) -> None:
         setup(
             calibration, "model=llama_30b", "gpu=a100_80g", "cluster.replica_groups=[{gpu: a10, replicas: 1}]"
         )
+
+
+def test_a_class_that_was_replaced_in_its_module_is_made_as_it_is_now(monkeypatch: pytest.MonkeyPatch):
+    class Other(Fcfs):
+        pass
+
+    def scheduler() -> type:
+        return type(prepare(*compose(["workload.duration_s=9"])).scenario.policies.scheduler())
+
+    assert scheduler() is Fcfs
+    monkeypatch.setattr("simlora.policies.scheduling.fcfs.Fcfs", Other)
+    assert scheduler() is Other

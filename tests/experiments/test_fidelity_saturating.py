@@ -74,7 +74,7 @@ def test_past_saturation_the_first_token_is_not_judged(
 ) -> None:
     out = tmp_path / "o.json"
     runs = a_file(tmp_path, {}, {first_token: "20000"}, row=line)
-    assert main(["--runs", str(runs), "--json", str(out)]) == 0
+    assert main(["--runs", str(runs), "--json", str(out), "--jobs", "1"]) == 0
     below, past = json.loads(out.read_text())["rows"]
     assert (below["past_saturation"], past["past_saturation"]) == (False, True)
     assert set(below["error"]) - set(past["error"]) == {"ttft_s"}

@@ -280,7 +280,7 @@ def test_a_claim_without_a_number_counts_as_far_off(paper: Unknowns) -> None:
 def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone(
     paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    budget = "budget: {design: 4, judged: 2, search: 2, draws: 2, rounds: 2, seeds: 2}"
+    budget = "budget: {design: 4, judged: 2, search: 1, draws: 1, rounds: 1, seeds: 2}"
     (paper.folder / "unknowns.yaml").write_text(UNKNOWNS + budget)
     monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
     arguments = ["paper", "--jobs", "1", "--out", str(tmp_path)]
@@ -357,7 +357,7 @@ def test_a_setting_is_printed_with_its_claims(
 def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
     paper: Unknowns,
 ) -> None:
-    budget = Budget(design=4, judged=4, search=2, draws=2, rounds=1, seeds=2)
+    budget = Budget(design=4, judged=2, search=1, draws=1, rounds=1, seeds=2)
     found = infer(Evaluator(replace(paper, budget=budget), 1), lambda _: None)
     told = [(one.claim, true_under(paper, one)) for one in found.predicted]
     printed = [(claim, text) for claim, text in told if NOT_FOUND not in text]

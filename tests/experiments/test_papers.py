@@ -52,7 +52,7 @@ def test_the_first_point_of_every_system_and_its_settings_can_be_composed(point:
 
 
 SHORT = {
-    "fastlibra": ["workload.duration_s=200"],
+    "fastlibra": ["workload.duration_s=100"],
     # Operating points would be searched for.
     "loraserve": ["workload.duration_s=20", "placement.operating_points={8: 5500, 128: 4500}"],
 }

@@ -35,7 +35,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "workload.rate_rps=3",
         "workload.duration_s=60",
     ),
-    "some are aborted": ("scheduler=early_abort", "workload.rate_rps=30", "slo.ttft_s=2"),
+    "some are aborted": (
+        "scheduler=early_abort",
+        "workload.rate_rps=30",
+        "workload.duration_s=30",
+        "slo.ttft_s=2",
+    ),
     "some are left": ("until_s=40",),
     "some are counted": ("window.warm_up_s=10", "window.drain_s=10"),
 }
