@@ -64,7 +64,11 @@ def _not_imported(key: str, target: str, error: BaseException) -> InputError:
 
 
 def _instantiate(tree: Tree, key: str) -> Any:
-    node = with_target(tree, key) | {"_partial_": True, "_convert_": "all"}
+    found = with_target(tree, key)
+    try:
+        return functools.partial(_class_of_ours(found), **_arguments(found))
+    except Exception:  # Hydra takes ten times as long, and makes what is not ours, or says what is wrong
+        node = found | {"_partial_": True, "_convert_": "all"}
     try:
         return instantiate(node)
     except InstantiationException as error:
@@ -76,6 +80,35 @@ def _instantiate(tree: Tree, key: str) -> Any:
         if isinstance(cause, ImportError | InstantiationException):
             raise _not_imported(key, node["_target_"], cause) from error
         raise cause from None
+
+
+def _class_of_ours(node: Tree) -> Callable[..., Any]:
+    """Return the class of simlora's that a section names. Raises LookupError if it names something else."""
+    found = _locate(node["_target_"])
+    if not (isinstance(found, type) and found.__module__.startswith("simlora.")):
+        raise LookupError(node["_target_"])
+    return found
+
+
+def _arguments(node: Tree) -> dict[str, Any]:
+    """Return the arguments of a section, those made that are sections of simlora's, as Hydra would.
+
+    Raises LookupError for what only Hydra reads: its own keys, and what it would resolve.
+    """
+    if any(str(key).startswith("_") and key != "_target_" for key in node):
+        raise LookupError("a key of Hydra's")
+    return {key: _argument(value) for key, value in node.items() if key != "_target_"}
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_argument(one) for one in value]
+    if isinstance(value, dict):
+        arguments = _arguments(value)
+        return _class_of_ours(value)(**arguments) if "_target_" in value else arguments
+    if isinstance(value, str) and "${" in value:
+        raise LookupError("a reference")
+    return value
 
 
 def _of_kind(tree: Tree, key: str, kind: type[T]) -> functools.partial[T]:
