@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.linear_model import LinearRegression
-from sklearn.model_selection import KFold
+from scipy.optimize import nnls
 
 from profiler.points import ITERATIONS
 from simlora.core.errors import InputError
@@ -185,8 +184,9 @@ def fit(model: Model, points: pd.DataFrame, base: Fitted | None = None, seed: in
     below = base.predict(points) if base is not None else np.zeros(len(points))
     columns = _columns(model, points)
     predicted = np.empty(len(points))
-    folds = KFold(min(FOLDS, len(points)), shuffle=True, random_state=seed)
-    for known, unseen in folds.split(columns):
+    order = np.random.RandomState(seed).permutation(len(points))
+    for unseen in np.array_split(order, min(FOLDS, len(points))):
+        known = np.setdiff1d(order, unseen)
         found = _solve(columns[known], measured[known], below[known])
         predicted[unseen] = below[unseen] + columns[unseen] @ found
     rng = np.random.default_rng(seed)
@@ -294,7 +294,6 @@ def _solve(columns: Floats, measured: Floats, below: Floats) -> Floats:
     for _ in range(PASSES):
         scaled = columns / expected[:, None]
         size = np.maximum(np.abs(scaled).max(axis=0), 1e-300)
-        line = LinearRegression(positive=True, fit_intercept=False)
-        found = np.asarray(line.fit(scaled / size, (measured - below) / expected).coef_ / size)
+        found = np.asarray(nnls(scaled / size, (measured - below) / expected)[0] / size)
         expected = np.maximum(below + columns @ found, 1e-3 * measured)
     return found
