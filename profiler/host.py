@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from multiprocessing import get_context
 from time import perf_counter
-from typing import Any
 
 import torch
 
+from profiler.answering import answer
 from simlora.hardware.model import ATTENTION, ModelShape
 
 ROUND_TRIPS = 200
@@ -58,7 +58,7 @@ def sync_samples_s(repeats: int) -> list[float]:
     """
     context = get_context("spawn")
     flags = context.RawArray("b", 2)
-    other = context.Process(target=_answer, args=(flags, (repeats + 1) * ROUND_TRIPS), daemon=True)
+    other = context.Process(target=answer, args=(flags, (repeats + 1) * ROUND_TRIPS), daemon=True)
     other.start()
     found = []
     for _ in range(repeats + 1):
@@ -73,11 +73,3 @@ def sync_samples_s(repeats: int) -> list[float]:
         found.append((perf_counter() - begin) / ROUND_TRIPS)
     other.join()
     return found[1:]
-
-
-def _answer(flags: Any, times: int) -> None:
-    for _ in range(times):
-        while not flags[0]:
-            pass
-        flags[0] = 0
-        flags[1] = 1

@@ -6,6 +6,7 @@ The hash of a file is taken before it is read: of a module when it is imported, 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import site
 import sys
@@ -151,9 +152,7 @@ def _is_named(path: str) -> bool:
     """Whether a file of code that a configuration names is neither simlora's nor Python's."""
     if is_foreign(path):
         return True
-    folders = Path(path).parents
-    installed = any(place in folders for place in _libraries()[2:])
-    return bool(path) and installed and ROOT not in Path(path).resolve().parents
+    return bool(path) and _below(path, _libraries()[2:]) and ROOT not in Path(path).resolve().parents
 
 
 @cache
@@ -161,8 +160,12 @@ def is_foreign(path: str) -> bool:
     """Whether a file of code is neither simlora's, nor Python's, nor of a library that is installed."""
     if not path or not Path(path).is_absolute():
         return False
-    folders = Path(path).parents
-    return ROOT not in Path(path).resolve().parents and not any(place in folders for place in _libraries())
+    return not _below(path, _libraries()) and ROOT not in Path(path).resolve().parents
+
+
+def _below(path: str, folders: Iterable[Path]) -> bool:
+    """Whether a path is in one of these folders, by their text: it is asked of every module at every start."""
+    return str(Path(path)).startswith(tuple(f"{folder}{os.sep}" for folder in folders))
 
 
 @cache

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import Callable
-from copy import deepcopy
 from typing import Any, TypeVar
 
 from hydra._internal.utils import _locate
@@ -18,9 +16,6 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError
 
 T = TypeVar("T")
-
-_located: dict[str, type] = {}
-"""Classes of simlora's own by what `_target_` names, once Hydra has made one: it takes milliseconds for each."""
 
 
 def make(tree: Tree, key: str, kind: type[T]) -> T:
@@ -69,12 +64,13 @@ def _not_imported(key: str, target: str, error: BaseException) -> InputError:
 
 
 def _instantiate(tree: Tree, key: str) -> Any:
-    node = with_target(tree, key)
-    target = node.pop("_target_")
-    if (known := _still_there(target)) is not None and _is_plain(node):
-        return functools.partial(known, **deepcopy(node))
+    found = with_target(tree, key)
     try:
-        made = instantiate({**node, "_target_": target, "_partial_": True, "_convert_": "all"})
+        return functools.partial(_class_of_ours(found), **_arguments(found))
+    except Exception:  # Hydra takes ten times as long, and makes what is not ours, or says what is wrong
+        node = found | {"_partial_": True, "_convert_": "all"}
+    try:
+        return instantiate(node)
     except InstantiationException as error:
         cause = _innermost(error)
         if isinstance(cause, InputError):
@@ -82,37 +78,37 @@ def _instantiate(tree: Tree, key: str) -> Any:
         if isinstance(cause, TypeError):
             raise InputError(f"{key} cannot be made: {cause}") from error
         if isinstance(cause, ImportError | InstantiationException):
-            raise _not_imported(key, target, cause) from error
+            raise _not_imported(key, node["_target_"], cause) from error
         raise cause from None
-    if (
-        isinstance(made, functools.partial)
-        and isinstance(made.func, type)
-        and made.func.__module__.startswith("simlora.")
-    ):
-        _located[target] = made.func
-    return made
 
 
-def _still_there(target: str) -> type | None:
-    """Return the class that was found by this name before, if it has not been replaced since."""
-    module, _, name = target.rpartition(".")
-    known = _located.get(target)
-    return known if known is not None and getattr(sys.modules.get(module), name, None) is known else None
+def _class_of_ours(node: Tree) -> Callable[..., Any]:
+    """Return the class of simlora's that a section names. Raises LookupError if it names something else."""
+    found = _locate(node["_target_"])
+    if not (isinstance(found, type) and found.__module__.startswith("simlora.")):
+        raise LookupError(node["_target_"])
+    return found
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether Hydra would pass this on as it is: there is nothing in it to be made, to be resolved, or for Hydra."""
-    if isinstance(value, dict):
-        return all(type(name) is str and name[:1] != "_" for name in value) and all(
-            map(_is_plain, value.values())
-        )
+def _arguments(node: Tree) -> dict[str, Any]:
+    """Return the arguments of a section, those made that are sections of simlora's, as Hydra would.
+
+    Raises LookupError for what only Hydra reads: its own keys, and what it would resolve.
+    """
+    if any(str(key).startswith("_") and key != "_target_" for key in node):
+        raise LookupError("a key of Hydra's")
+    return {key: _argument(value) for key, value in node.items() if key != "_target_"}
+
+
+def _argument(value: Any) -> Any:
     if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return (
-        value is None
-        or type(value) in (bool, int, float)
-        or (type(value) is str and not ({"$", "?"} & {*value}))
-    )
+        return [_argument(one) for one in value]
+    if isinstance(value, dict):
+        arguments = _arguments(value)
+        return _class_of_ours(value)(**arguments) if "_target_" in value else arguments
+    if isinstance(value, str) and "${" in value:
+        raise LookupError("a reference")
+    return value
 
 
 def _of_kind(tree: Tree, key: str, kind: type[T]) -> functools.partial[T]:

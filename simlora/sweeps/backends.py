@@ -11,6 +11,8 @@ from joblib import parallel_config
 from simlora.core.errors import InputError, nearest
 
 LOKY, RAY, DASK = BACKENDS = ("loky", "ray", "dask")
+DASK_ANSWERS_S = 5.0
+"""Seconds in which a scheduler of Dask's has to answer."""
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def _dask(address: str | None) -> Iterator[None]:
         if address is None:
             get_client()
         else:
-            client = Client(address, timeout=5)
+            client = Client(address, timeout=DASK_ANSWERS_S)
     except ValueError:
         client = Client(threads_per_worker=1, dashboard_address=None)
     except (OSError, TimeoutError) as error:

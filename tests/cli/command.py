@@ -128,12 +128,6 @@ class Command:
         )
         return Ended(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start a process and return it."""
-        words = [sys.executable, "-m", "simlora", *self.complete(arguments)]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(words, cwd=self.folder, stdout=pipe, stderr=pipe, text=True)
-
     @staticmethod
     def complete(arguments: Sequence[str]) -> list[str]:
         named = any(argument.startswith("calibration=") for argument in arguments)

@@ -14,6 +14,7 @@ from simlora.config.composing import FOLDER, choices, compose
 from simlora.config.targets import POLICIES
 from tests.cli.command import SHORT
 from tests.config.setups import prepared
+from tests.config.test_composing import composed_by_hydra
 
 
 def crossed(*overrides: str) -> dict[str, Any]:
@@ -29,21 +30,17 @@ def alone(slot: str, policy: str) -> Any:
 
 
 @pytest.mark.parametrize("system", choices("system"))
-def test_every_system_takes_every_policy_of_every_slot(system):
-    config, own = compose([f"system={system}"])
-    says = [
-        slot
-        for slot in POLICIES
-        if OmegaConf.to_container(config[slot], resolve=False) != alone(slot, own[slot])
-    ]
-    # Slots do not affect each other in this, so that one composition has a policy of each; nor has a system that says
-    # nothing of the policy in a slot anything to leave to others.
-    for place in range(max((len(choices(slot)) for slot in says), default=1)):
-        chosen = {slot: choices(slot)[place % len(choices(slot))] for slot in POLICIES}
-        tree = crossed(f"system={system}", *(f"{slot}={name}" for slot, name in chosen.items()))
-        for slot, name in chosen.items():
-            assert tree[slot].keys() == alone(slot, name).keys()
-            assert name == own[slot] or tree[slot] == alone(slot, name)
+def test_every_system_takes_values_as_hydra_gives_them_and_another_policy_in_every_slot(system):
+    typed = [f"system={system}", "seed=7", "replica.max_num_seqs=9", "slo.tpot_s=0.1"]
+    config, own = compose(typed)
+    assert (OmegaConf.to_container(config, resolve=False), own) == composed_by_hydra(typed)
+    # Slots do not affect each other in this, so that one composition has a policy of each; other systems have others.
+    place = choices("system").index(system)
+    chosen = {slot: choices(slot)[place % len(choices(slot))] for slot in POLICIES}
+    tree = crossed(f"system={system}", *(f"{slot}={name}" for slot, name in chosen.items()))
+    for slot, name in chosen.items():
+        assert tree[slot].keys() == alone(slot, name).keys()
+        assert name == own[slot] or tree[slot] == alone(slot, name)
 
 
 CROSSINGS = (

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
@@ -17,10 +15,7 @@ import pytest
 
 from simlora.cli.guarded import INTERRUPTED, guarded
 from simlora.core import starting
-from tests.cli.command import COMMANDS
-
-ENDLESS = "workload.duration_s=3e5"
-
+from tests.cli.command import COMMANDS, Command, Ended
 
 STOP = """
 import os, signal, sys
@@ -111,23 +106,33 @@ def test_a_program_that_imports_simlora_is_stopped_as_it_likes():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def interrupt_when(process: subprocess.Popen[str], folder: Path, number: int) -> str:
-    """Send a signal once the run's folder is there and simulating is under way; return stderr."""
-    deadline = time.monotonic() + 60
-    while not folder.exists():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, "the run never began"
-        time.sleep(0.05)
-    time.sleep(2.0)
-    process.send_signal(number)
-    return process.communicate(timeout=60)[1]
+SIGNALS = """
+import os, signal
+from simlora.policies.scheduling.fcfs import Fcfs
+
+class Signals(Fcfs):
+    def __init__(self):
+        self.asked = 0
+
+    def schedule(self, view):
+        self.asked += 1
+        if self.asked == 200:
+            os.kill(os.getpid(), signal.{name})
+        return super().schedule(view)
+"""
+
+
+def signalled(simlora: Command, name: str, *arguments: str) -> Ended:
+    """Run what gets a signal in the middle."""
+    Path("own_scheduler.py").write_text(SIGNALS.format(name=name))
+    own = "scheduler._target_=own_scheduler.Signals"
+    return simlora.apart(own, "workload.duration_s=600", *arguments)
 
 
 def test_an_interrupted_run_is_marked_as_incomplete(simlora):
-    process = simlora.start(ENDLESS, "hydra.run.dir=out")
-    err = interrupt_when(process, simlora.folder / "out", signal.SIGINT)
-    assert process.returncode == 130, err
-    assert simlora.files() == ["out", "out/requests.incomplete.parquet", "out/summary.incomplete.json"]
+    ended = signalled(simlora, "SIGINT", "hydra.run.dir=out")
+    assert ended.status == 130, ended.err
+    assert sorted(os.listdir("out")) == ["requests.incomplete.parquet", "summary.incomplete.json"]
     summary = json.loads(Path("out/summary.incomplete.json").read_text())
     assert summary["complete"] is False
     requests = pd.read_parquet("out/requests.incomplete.parquet")
@@ -139,16 +144,15 @@ def test_an_interrupted_run_is_marked_as_incomplete(simlora):
     arrived = summary["requests"]["submitted"]
     assert arrived == (requests["arrival_s"] <= summary["makespan_s"]).sum() < len(requests)
     assert summary["load"]["label"] == "unknown"
-    assert err == (
+    assert ended.err == (
         f"simlora: interrupted; {counts['finished']:,} of the {arrived:,} requests so far were finished: "
         "out/requests.incomplete.parquet and summary.incomplete.json\n"
     )
 
 
 def test_a_batch_systems_signal_ends_a_sweep(simlora):
-    process = simlora.start("-m", ENDLESS, "report=false", "seed=1,2", "hydra.sweep.dir=all")
-    interrupt_when(process, simlora.folder / "all" / "0", signal.SIGTERM)
-    assert process.returncode == 130
+    ended = signalled(simlora, "SIGTERM", "-m", "report=false", "seed=1,2", "hydra.sweep.dir=all")
+    assert ended.status == 130, ended.err
     assert sorted(os.listdir("all")) == ["0", "multirun.yaml"]
     assert "summary.json" not in os.listdir("all/0")
 

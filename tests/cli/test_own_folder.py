@@ -30,9 +30,9 @@ class Mine(Router):
     def route(self, request, candidates, view):
         return int(candidates[{which}])
 """
-SMALL = ("gpu=a10g", "model=llama_7b", "workload.duration_s=8", "cluster.replicas=2", "router=mine")
+SMALL = ("gpu=a10g", "model=llama_7b", "workload.duration_s=4", "cluster.replicas=2", "router=mine")
 
-RATE = ("--limit=ttft_s.p95=2", "--seeds=1", "--longest=1")
+RATE = ("--limit=ttft_s.p95=2", "--seeds=1", "--longest=1", "--precision=0.5")
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +128,7 @@ def test_a_calibration_is_derived_for_a_gpu_of_ones_own(own, capsys):
     assert "the kernels of half are not known" in capsys.readouterr().err
     assert calibrate_main([*asked, "--like", "a100_80g"]) == 0
     command = capsys.readouterr().out.splitlines()[-1].split()
-    assert run_main([*command[1:], "hydra.run.dir=out", "workload.duration_s=5"]) == 0
+    assert run_main([*command[1:], "hydra.run.dir=out", "workload.duration_s=5", "report=false"]) == 0
     a100 = composed(gpu_named("a100_80g"), model_named("llama_2_7b"), 1, "vllm")
     assert a100 is not None
     step, there = f"{STEP_BY_BATCH}.1", load("c.yaml").coefficients
@@ -145,7 +145,7 @@ def test_a_folder_that_cannot_be_one_is_refused(own, folder, said):
 @pytest.mark.parametrize("words", [["--config-dir=~/conf"], ["-cd", "~/conf"]])
 def test_a_folder_may_begin_at_home(own, words, monkeypatch):
     monkeypatch.setenv("HOME", str(own))
-    assert run_main([*words, *SMALL, "hydra.run.dir=out", "report=false"]) == 0
+    assert run_main([*words, *SMALL, "--cfg=job"]) == 0
 
 
 @pytest.mark.parametrize(

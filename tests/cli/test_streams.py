@@ -34,7 +34,7 @@ def test_nor_does_it_to_worker_processes(tmp_path):
 
 
 def test_a_mistake_is_one_also_without_a_reader(tmp_path):
-    assert run(tmp_path, "simlora", "gpu=x", closed=2).returncode == 2
+    assert run(tmp_path, "simlora-trace", "lst", closed=2).returncode == 2
 
 
 def readerless(folder: Path, words: list[str], **environment: str) -> tuple[int, str]:
@@ -52,7 +52,7 @@ def test_output_whose_reader_has_gone_is_no_error(tmp_path):
     helps = [sys.executable, "-c", EVERY_HELP]
     assert readerless(tmp_path, helps) == (0, "0\n" * len(COMMANDS))
     for unbuffered in ("", "1"):
-        log = [*python("simlora"), "--info", "all"]
+        log = [*python("simlora"), "--info", "plugins"]
         assert readerless(tmp_path, log, PYTHONUNBUFFERED=unbuffered) == (0, "")
 
 
@@ -69,7 +69,7 @@ ALL = [sys.executable, "-c", EVERY_HELP]
     [
         (ALL, f"{NO_ROOM}\n2\n" * len(COMMANDS), ""),
         ([*python("simlora"), "--version"], f"{NO_ROOM}\n", "1"),
-        ([*python("simlora"), "--info", "all"], f"{NO_ROOM}\n", "1"),
+        ([*python("simlora"), "--info", "plugins"], f"{NO_ROOM}\n", "1"),
         ([*python("simlora-trace"), "list"], f"{NO_ROOM}\n", ""),
         ([*python("simlora"), *RUN], f"{NO_ROOM}; the results are in out\n", ""),
     ],

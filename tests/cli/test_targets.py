@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from simlora.api.preparing import composed
+from simlora.config.setup import prepare
+from simlora.core.errors import InputError
 from tests.cli.command import SHORT
+
+
+@pytest.fixture(autouse=True)
+def as_in_a_command(at_home, monkeypatch):
+    """Python finds modules in the current folder."""
+    monkeypatch.syspath_prepend(str(at_home))
+
 
 REFUSED = {
     "cluster.network={_target_: evil.Evil}": "cluster.network names 'evil.Evil' to be called",
@@ -38,7 +48,11 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("typed", REFUSED)
+OF_HYDRA = [*(typed for typed in REFUSED if "hydra" in typed), "gpu._target_=evil.Evil"]
+"""What only the command reads, and one of the others."""
+
+
+@pytest.mark.parametrize("typed", OF_HYDRA)
 def test_code_is_not_run_where_none_belongs(simlora, typed):
     Path("evil.py").write_text("raise SystemExit('evil was imported')\n")
     ended = simlora(*SHORT, *typed.replace(" +", "\n+").split("\n"))
@@ -46,6 +60,21 @@ def test_code_is_not_run_where_none_belongs(simlora, typed):
     assert REFUSED[typed] in ended.sentence
     assert "docs/configurations.md" in ended.sentence
     assert not os.path.exists("outputs")
+
+
+def refused(*typed: str) -> str:
+    """Return what is said of a configuration that is prepared without a command around it."""
+    with pytest.raises(InputError) as error:
+        prepare(*composed([*SHORT, *typed]))
+    return str(error.value)
+
+
+@pytest.mark.parametrize("typed", [typed for typed in REFUSED if typed not in OF_HYDRA])
+def test_nor_is_it_from_python(simlora, typed):
+    Path("evil.py").write_text("raise SystemExit('evil was imported')\n")
+    said = refused(typed)
+    assert REFUSED[typed] in said
+    assert "docs/configurations.md" in said
 
 
 def test_hydras_own_help_opens_no_log(simlora):
@@ -101,12 +130,11 @@ def made(path):
 def test_what_is_no_part_of_a_workload_is_not_called(simlora, target):
     Path("own_workload_here.py").write_text(OWN_WORKLOAD)
     Path("victim").mkdir()
-    ended = simlora(*SHORT, *SYNTHETIC, f"+workload.prompt_tokens={{_target_: {target}, path: victim}}")
-    assert ended.status == 2
-    assert f"prompt_tokens._target_ is {target}, must be a class of simlora.workload, or" in ended.sentence
-    assert "simlora.workload.lengths.Lengths" in ended.sentence
-    ended = simlora(*SHORT, f"workload._target_={target}", "+workload.path=new")
-    assert f"workload._target_ is {target}, must have build(seed)" in ended.sentence
+    said = refused(*SYNTHETIC, f"+workload.prompt_tokens={{_target_: {target}, path: victim}}")
+    assert f"prompt_tokens._target_ is {target}, must be a class of simlora.workload, or" in said
+    assert "simlora.workload.lengths.Lengths" in said
+    said = refused(f"workload._target_={target}", "+workload.path=new")
+    assert f"workload._target_ is {target}, must have build(seed)" in said
     assert Path("victim").is_dir()
     assert not Path("made").exists()
     assert not Path("new").exists()
@@ -120,8 +148,7 @@ def test_workloads_of_a_users_own_are_made(simlora):
         ("workload._target_=own_workload_here.Apart", f"+workload.lengths={eight}", "~workload.duration_s"),
         (*SYNTHETIC, f"+workload.prompt_tokens={eight}"),
     ):
-        assert simlora(*SHORT, *typed, "hydra.run.dir=out").status == 0
-        assert simlora.summary("out")["requests"]["submitted"] > 0
+        assert len(prepare(*composed([*SHORT, *typed])).scenario.trace) > 0
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,18 @@ def sample(name: str) -> str:
     return catalogue.entry(name).sample
 
 
+class Undrawn:
+    """A picture that takes no time."""
+
+    def savefig(self, path: Path, dpi: int) -> None:
+        path.write_text("")
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+    monkeypatch.setattr("simlora.report.traces.draw_trace", lambda *given: Undrawn())
+
+
 # list, show ----------------------------------------------------------------------------------
 
 
@@ -89,7 +101,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("typed", TOLD)
-def test_info_tells_what_a_trace_is_like_and_what_was_left_out(typed, capsys):
+def test_info_tells_what_a_trace_is_like_and_what_was_left_out(typed, undrawn, capsys):
     Path("one.csv").write_text("\n".join(OWN.splitlines()[:2]))
     assert main(["info", *typed.split(" ")]) == 0
     captured = capsys.readouterr()
@@ -98,10 +110,14 @@ def test_info_tells_what_a_trace_is_like_and_what_was_left_out(typed, capsys):
     if "2023" in typed:
         dropped = "1 of 6 rows have no prompt or no output tokens and were dropped."
         assert captured.err == f"simlora: notice: azure_llm_2023.csv: {dropped}\n"
-    assert not Path("own.svg").exists() or Path("own.svg").read_text().startswith("<?xml")
 
 
-def test_a_published_file_is_known_by_its_checksum(monkeypatch, capsys):
+def test_the_suffix_of_a_picture_says_its_format(capsys):
+    assert main(["info", "own.csv", "--picture=own.svg"]) == 0
+    assert Path("own.svg").read_text().startswith("<?xml")
+
+
+def test_a_published_file_is_known_by_its_checksum(monkeypatch, undrawn, capsys):
     file = Path(sample("mooncake"))
     found = catalogue.entry("mooncake")
     known = catalogue.DataFile("ours.jsonl", 4, file.stat().st_size, catalogue.sha256(file), "by us")
@@ -133,7 +149,7 @@ def test_what_is_converted_is_read_back(name, suffix, tmp_path, capsys):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_names_from_a_trace_stay_text(tmp_path):
+def test_names_from_a_trace_stay_text(tmp_path, undrawn):
     """They come out as they went in, and no file is called after them."""
     evil = {"arrival_s": 0, "adapter": "../../x", "rank": 8, "prompt_tokens": 1, "output_tokens": 1}
     Path("evil.jsonl").write_text(json.dumps(evil) + "\n")

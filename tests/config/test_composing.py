@@ -9,7 +9,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simlora.config.composing import FOLDER, NAME, VERSION_BASE, choices, compose
+from simlora.config.composing import FOLDER, NAME, VERSION_BASE, compose
 
 
 def composed_by_hydra(overrides: list[str]) -> tuple[object, dict[str, str]]:
@@ -50,13 +50,6 @@ def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
     config, chosen = compose(overrides)
     assert OmegaConf.to_container(config, resolve=False) == expected[0]
     assert chosen == expected[1]
-
-
-@pytest.mark.parametrize("system", choices("system"))
-def test_every_system_takes_values_as_hydra_gives_them(system: str) -> None:
-    overrides = [f"system={system}", "seed=7", "replica.max_num_seqs=9", "slo.tpot_s=0.1"]
-    config, chosen = compose(overrides)
-    assert (OmegaConf.to_container(config, resolve=False), chosen) == composed_by_hydra(overrides)
 
 
 def test_one_configuration_is_not_changed_by_the_next() -> None:

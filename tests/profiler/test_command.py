@@ -120,7 +120,9 @@ def test_an_interrupt_says_how_to_go_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("profiler.bench.Bench.samples_s", interrupted)
-    assert main(["device=cpu", f"out={tmp_path}"]) == 130
+    plan = tmp_path / "plan.yaml"
+    plan.write_text("rounds: 1\ndecode:\n- {requests: [1], tokens: [8]}\n")
+    assert main(["device=cpu", f"plan={plan}", f"out={tmp_path}"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
 
 

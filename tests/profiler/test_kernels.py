@@ -64,12 +64,12 @@ def assert_near(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
 @DTYPES
 @pytest.mark.parametrize("way", DECODE, ids=lambda way: way.__name__)
 def test_every_row_gets_its_own_adapter(way: Callable[..., None], dtype: torch.dtype) -> None:
-    pages = random_pages([8, 16, 64, 128, 5], 300, 500, dtype, CPU)
+    pages = random_pages([8, 16, 32, 64, 5], 300, 300, dtype, CPU)
     _, found, expected = decoded(way, [0, 3, BASE_MODEL, 2, 2, 1, 4], pages)
     assert_near(found, expected, dtype)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     ranks=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     rows=st.lists(st.integers(BASE_MODEL, 3), min_size=1, max_size=5),
@@ -123,7 +123,7 @@ def test_every_segment_gets_its_own_adapter(dtype: torch.dtype) -> None:
     assert torch.equal(found[3:8], before[3:8]), "tokens of the base model are not touched"
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     ranks=st.lists(st.integers(1, 40), min_size=1, max_size=4),
     segments=st.lists(st.tuples(st.integers(BASE_MODEL, 3), st.integers(0, 70)), min_size=1, max_size=4),

@@ -193,8 +193,14 @@ def padded_engine() -> Engine:
     return running
 
 
-@pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
-@pytest.mark.parametrize("adapters", [(0,), (0, BASE_MODEL, 2), (BASE_MODEL,) * 5])
+@pytest.mark.parametrize(
+    ("adapters", "kernel"),
+    [
+        ((BASE_MODEL,), "mbgmv"),
+        ((0, BASE_MODEL, 2), "bgmv"),
+        ((0, BASE_MODEL, 2), "mbgmv"),
+    ],
+)
 def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
     adapters: tuple[int, ...], kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,9 +208,9 @@ def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
     monkeypatch.setattr("profiler.model.lora.ON_CPU", ON_GPU)
     found = []
     for running in (engine(), padded_engine()):
-        live = [Live(id, adapter, prompt(14 + 5 * id)) for id, adapter in enumerate(adapters)]
+        live = [Live(id, adapter, prompt(PAGE_TOKENS - 1 + id)) for id, adapter in enumerate(adapters)]
         running.prefill(live, kernel)
-        for _ in range(3):
+        for _ in range(2):
             running.decode(live, kernel)
         if len(live) > 1:
             running.leave(live.pop(1))

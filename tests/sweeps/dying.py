@@ -8,7 +8,7 @@ from pathlib import Path
 
 from simlora.policies.scheduling.fcfs import Fcfs
 
-KEPT = 3
+KEPT = 1
 """Runs that are in the cache before the process dies."""
 
 

@@ -11,7 +11,7 @@ from joblib.externals.loky import get_reusable_executor
 
 from simlora import Sweep, sweep
 from simlora.core.errors import InputError
-from simlora.sweeps import running
+from simlora.sweeps import backends, running
 from simlora.sweeps.backends import backend
 from tests.sweeps.dying import died
 from tests.sweeps.test_sweep import of
@@ -28,10 +28,10 @@ GRID = (
     "system=slora",
     "scheduler._target_=tests.sweeps.dying.KillsItsProcess",
     "workload.rate_rps=2,1.9",
-    "workload.duration_s=300",
+    "workload.duration_s=30",
     "replica.kv_token_budget=14500",
 )
-SEEDS = 8
+SEEDS = 4
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def ray_cluster() -> Iterator[None]:
     ray = pytest.importorskip("ray")
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     cluster.add_node(num_cpus=1)
     ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
     assert len([node for node in ray.nodes() if node["Alive"]]) == 2
@@ -81,7 +81,10 @@ def ray_cluster() -> Iterator[None]:
     cluster.shutdown()
 
 
-def test_two_ray_nodes_with_a_worker_killed(ray_cluster: None, own_cache: Path, alone: Sweep) -> None:
+def test_two_ray_nodes_with_a_worker_killed(
+    ray_cluster: None, own_cache: Path, alone: Sweep, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "AT_ONCE", 2)  # so that half of the runs are kept when the worker is killed
     found = sweep(GRID, seeds=SEEDS, backend="ray")
     assert died(own_cache).exists()
     assert of(found.table).equals(of(alone.table))
@@ -107,7 +110,8 @@ def test_processes_that_always_die_end_in_a_sentence(monkeypatch: pytest.MonkeyP
     assert tried == [2, 2, 2]
 
 
-def test_a_backend_that_is_not_there_is_named() -> None:
+def test_a_backend_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "DASK_ANSWERS_S", 0.1)
     for words, said in (("slurm",), "choose one of dask, loky, ray"), (("loky", "x"), "runs on this machine"):
         with pytest.raises(InputError, match=said), backend(*words):
             pass

@@ -89,14 +89,13 @@ def test_the_rate_meets_the_slo_and_the_next_does_not() -> None:
 
 
 def test_a_run_of_which_too_much_has_missed_is_not_run_to_its_end() -> None:
-    asked = found(attainment=0.9, start=32.0, seeds=1).question
-    assert "until_missed=0.1" in asked.overrides_for(0, 32.0)
-    ended = simlora.simulate(asked.overrides_for(0, 32.0)).summary
+    question = asked(SMALL, "rate", None, 32.0, None, 0.9, 1, 0.05)
+    assert "until_missed=0.1" in question.overrides_for(0, 32.0)
+    ended = simlora.simulate(question.overrides_for(0, 32.0)).summary
     assert ended["requests"]["unfinished"] > 0
-    assert not asked.met(Outcome(RAN, ended))
-    assert not any(
-        "until_missed" in one for one in found(limits={"ttft_s.p95": 5.0}).question.overrides_for(0, 1)
-    )
+    assert not question.met(Outcome(RAN, ended))
+    of_a_figure = asked(SMALL, "rate", None, None, {"ttft_s.p95": 5.0}, None, 1, 0.05)
+    assert not any("until_missed" in one for one in of_a_figure.overrides_for(0, 1))
 
 
 def test_a_limit_on_a_figure_is_another_slo() -> None:
@@ -109,7 +108,7 @@ def test_a_limit_on_a_figure_is_another_slo() -> None:
 
 
 def test_where_it_starts_does_not_matter() -> None:
-    near, far = (found("workload.requests=600", start=start, seeds=1) for start in (3.0, 64.0))
+    near, far = (found(start=start, seeds=1) for start in (3.0, 64.0))
     assert near.value == pytest.approx(far.value, rel=0.05)
 
 
@@ -130,7 +129,7 @@ def test_the_interval_is_over_the_seeds_and_takes_the_precision_in() -> None:
 
 
 def test_a_workload_with_a_seed_of_its_own_is_drawn_anew() -> None:
-    question = capacity(["workload.duration_s=20"], seeds=2, jobs=1, precision=0.5).question
+    question = asked(["workload.duration_s=20"], "rate", None, None, None, None, 2, 0.5)
     assert "workload.seed=1" in question.overrides_for(1, 2.0)
     assert not any(word.startswith("workload.seed") for word in found().question.overrides_for(1, 2.0))
 
@@ -366,7 +365,7 @@ def test_the_command_of_longer_runs_is_that_of_the_configured_ones() -> None:
 def test_the_answer_is_what_queueing_theory_says() -> None:
     """`python -m experiments.coverage capacities` has a hundred searches, of S-LoRA too."""
     case = CASES["M/M/1, 5 s"]
-    answer = case.capacity(0, longest=16)
+    answer = case.capacity(0, longest=4)
     assert answer.interval[0] < of_theory(case) < answer.interval[1]
     assert answer.value == pytest.approx(of_theory(case), rel=0.05)
 
@@ -410,7 +409,7 @@ def test_what_changed_while_it_ran_is_said(tmp_path: Path, monkeypatch: pytest.M
         return outcome
 
     monkeypatch.setattr(running, "simulated", edited)
-    answer = capacity(["workload=file", f"workload.path={path}"], seeds=1, jobs=1)
+    answer = capacity(["workload=file", f"workload.path={path}"], seeds=1, jobs=1, precision=0.5)
     assert "has changed" in answer.doubt
     assert found().doubt == ""
 
@@ -440,7 +439,7 @@ def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     rows = "\n".join(f"{i / 2},a,8,200,40" for i in range(100))
     path.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}\n")
-    answer = capacity(["workload=file", f"workload.path={path}"], seeds=2, jobs=1)
+    answer = capacity(["workload=file", f"workload.path={path}"], seeds=2, jobs=1, precision=0.1)
     assert answer.question.key == "speedup"
     assert answer.question.unit == "times the trace's rate"
     assert answer.value > 1

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
+from threading import Semaphore
 
 import pandas as pd
 import pytest
@@ -14,7 +18,9 @@ import pytest
 from simlora.cli.report import main as report
 from simlora.cli.sweep import main
 from simlora.core.locks import locked
-from simlora.sweeps.table import LOCK, TABLE, read_sweep
+from simlora.sweeps.grid import grid
+from simlora.sweeps.running import each_run
+from simlora.sweeps.table import LOCK, TABLE, Table, read_sweep
 
 SMALL = ("workload=synthetic", "workload.duration_s=10", "workload.adapters=3", "--jobs=1")
 
@@ -24,15 +30,9 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def started(*arguments: str) -> subprocess.Popen[str]:
-    words = [sys.executable, "-m", "simlora.cli.sweep", *SMALL, *arguments]
-    return subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-
 @pytest.mark.parametrize(
     ("values", "kept"),
     [
-        ("replica.max_loras=null,3", ["null", "3"]),
         ("fast_forward=true,false", [True, False]),
         ("replica.target_modules=[q],[q,k]", ["['q']", "['q', 'k']"]),
         ("slo.ttft_s=1,2.5", [1.0, 2.5]),
@@ -40,8 +40,8 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     ],
 )
 def test_values_of_any_kind_beside_each_other_and_in_later_sweeps(values: str, kept: list[object]) -> None:
-    for grid in values.split(" "):
-        assert main([*SMALL, grid, "--out=out"]) == 0
+    for typed in values.split(" "):
+        assert main([*SMALL, typed, "--out=out"]) == 0
     assert read_sweep("out")[values.partition("=")[0]].tolist() == kept
 
 
@@ -73,15 +73,29 @@ def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys: pytest.CaptureFixtu
     assert len(read_sweep("out")) == 3, "the row of the same overrides is replaced"
 
 
-def test_two_sweeps_at_once_into_one_folder_keep_all_rows() -> None:
+def test_two_sweeps_at_once_into_one_folder_keep_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gathered(seed: int) -> Table:
+        cells = {
+            cell.overrides: cell for cell in grid([*SMALL[:-1], f"seed={seed}", "speedup=1,2"], 1).cells()
+        }
+        table = Table(["speedup"], list(cells), Path("out"))
+        for run, outcome in each_run(list(cells), jobs=1):
+            table.add(cells[run], outcome)
+        return table
+
+    both = [gathered(seed) for seed in (0, 100)]
+    comes = Semaphore(0)
+    monkeypatch.setattr("simlora.sweeps.table.locked", lambda path: comes.release() or locked(path))
     Path("out").mkdir()
-    with locked(Path("out", LOCK)):  # until both have come as far as writing the table
-        both = [started(f"seed={seed}", "speedup=1,2", "--out=out") for seed in (0, 100)]
-        for sweep in both:
-            with pytest.raises(subprocess.TimeoutExpired):
-                sweep.communicate(timeout=6)
-    ended = [(*sweep.communicate(timeout=60), sweep.returncode) for sweep in both]
-    assert [status for *_, status in ended] == [0, 0], ended
+    with ThreadPoolExecutor() as pool, ExitStack() as held:
+        held.enter_context(locked(Path("out", LOCK)))
+        ended = [pool.submit(table.finished) for table in both]
+        for _ in both:  # until both have come as far as writing the table
+            assert comes.acquire(timeout=60)
+        with Path("out", LOCK).open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert not any(one.done() for one in ended)
+        held.close()
     assert sorted(read_sweep("out")["seed"]) == [0, 0, 100, 100]
 
 
