@@ -239,9 +239,10 @@ def test_steps_of_one_size_share_their_buffers() -> None:
 
 def test_padding_writes_into_its_own_page_alone() -> None:
     running = padded_engine()
-    live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
+    live = [Live(id, BASE_MODEL, prompt(10)) for id in range(4)]
     running.prefill(live, "")
     running.decode(live, "")
+    running.leave(live.pop())  # whose row is padding from now on
     before = running.cache.keys.clone()
     running.decode(live, "")
     changed = (running.cache.keys != before).any(dim=(0, 3, 4)).nonzero().tolist()
