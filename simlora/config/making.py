@@ -106,8 +106,10 @@ def _argument(value: Any) -> Any:
     if isinstance(value, dict):
         arguments = _arguments(value)
         return _class_of_ours(value)(**arguments) if "_target_" in value else arguments
-    if isinstance(value, str) and "${" in value:
-        raise LookupError("a reference")
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise LookupError("no plain value, such as a section of OmegaConf's own")
+    if isinstance(value, str) and ("${" in value or value == "???"):
+        raise LookupError("a reference, or a value that is missing")
     return value
 
 
