@@ -198,7 +198,7 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """Return three digits of a number, with zeros after them where it has more."""
+    """Return a number to three significant digits: 0.123, 37.2, 1,230; an empty text for NaN."""
     if math.isnan(value):
         return ""
     rounded = float(f"{value:.3g}")

@@ -22,7 +22,7 @@ def adapted(calibration: Calibration, model: ModelShape, target_modules: Sequenc
     """Return the calibration whose LoRA kernels also adapt the MLP, if `target_modules` name some of it.
 
     Launches grow with the number of projections, the rest with their widths: A and B of a rank have in + out weights.
-    Attention costs what was measured, whichever of its projections are adapted, and the MLP so much more.
+    Attention costs what was measured, whichever of its projections are adapted, and the MLP is added in proportion.
     CPU cores that help take longer likewise. A token of a mixture of experts is multiplied with the adapters of its own
     experts. vLLM's kernels and dLoRA's were measured with all projections, and stay as they are, and so do those whose
     provenance says that (LORA_MODULES).

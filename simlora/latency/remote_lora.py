@@ -16,8 +16,8 @@ class RemoteLora:
 
     Projections that read the same activations share a round: their input goes there, and their outputs come back. A
     round takes the latency of the link twice and the bytes of both ways, over the links of all `tp` GPUs of a replica.
-    A token of a mixture of experts is sent once for each of its experts. The network cards of the server take in and
-    send at once, and all replicas share them.
+    A token of a mixture of experts is sent once for each of its experts. The network cards of the server receive and
+    send at the same time, and all replicas share them.
     The outputs are added to those of the base model's own product, which the GPU computes meanwhile: rounds and kernels
     of the server hide behind as much of an iteration, without its attention, as the adapted projections have of the
     weights that it reads.
@@ -57,5 +57,8 @@ class RemoteLora:
         return self._latency_s * (tokens > 0) + tokens * self._token_bytes / self._bytes_per_s
 
     def server_s(self, tokens: int) -> float:
-        """Return the seconds in which one network card takes in, or sends, what so many adapted tokens need."""
+        """Return the seconds that one of the server's network cards receives or sends for so many adapted tokens.
+
+        That is the longer of the two, as it does both at the same time.
+        """
         return tokens * self._server_token_s
