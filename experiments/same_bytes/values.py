@@ -15,6 +15,7 @@ ARGUMENTS = {
         "autoscaler.down_after_s=2",
         "autoscaler.lag_s=1",
     ),
+    ("autoscaler", "by_waiting"): ("autoscaler.period_s=0.5", "autoscaler.down_after_s=2"),
     ("autoscaler", "by_slo"): (
         "autoscaler.ttft_s=0.3",
         "autoscaler.period_s=0.5",

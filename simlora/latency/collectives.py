@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from simlora.core.errors import InputError
-from simlora.hardware.model import ATTENTION, ModelShape
+from simlora.hardware.model import ATTENTION, MLP, ModelShape
 from simlora.latency.calibration import INSTEAD, Calibration
 
 BASE_ALL_REDUCES = 2
@@ -86,8 +86,15 @@ class Collectives:
         return calls_s + token_rank_sum * self.lora_token_rank_s(model, target_modules)
 
     def lora_token_rank_s(self, model: ModelShape, target_modules: Sequence[str] = ATTENTION) -> float:
-        """Return the seconds of these collectives per token and rank, without their latency."""
-        elements = lora_elements(self.gpus, 1, 1, target_modules)
+        """Return the seconds of these collectives per token and rank, without their latency.
+
+        In a mixture of experts a token passes the MLP's adapters once in each of its experts. That holds where every
+        GPU has a slice of each expert; with replica.expert_parallel it is more than has to be sent.
+        """
+        of_mlp = [module for module in target_modules if module in MLP]
+        others = [module for module in target_modules if module not in MLP]
+        elements = lora_elements(self.gpus, 1, 1, others)
+        elements += lora_elements(self.gpus, model.experts_per_token, 1, of_mlp)
         return model.layers * elements * model.dtype_bytes / self.bytes_per_s
 
     def _base_calls(self, model: ModelShape) -> float:

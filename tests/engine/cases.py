@@ -116,6 +116,9 @@ AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "by_adapters": lambda: ByQueue(
         target_adapters=1, target_requests=3, period_s=2**-3, down_after_s=2**-2, up_replicas=1, lag_s=2**-3
     ),
+    "by_waiting": lambda: ByQueue(
+        target_requests=None, target_waiting=1, period_s=2**-3, down_after_s=2**-2, up_replicas=1
+    ),
     "by_slo": policy("scaling", "by_slo", ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
     "by_schedule": lambda: BySchedule(
         [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}, {"at_s": 1.25, "replicas": 1}],
@@ -622,6 +625,20 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
     if case.adapter_memory == "unified" and draw(st.booleans()):
         case = draw(with_other_limits(case.but(others=decode)))
     return case
+
+
+def served(**changes: object) -> st.SearchStrategy[Case]:
+    """Scenarios whose replicas share a LoRA server of one or two GPUs."""
+    kinds = family(loaders=("cached",), max_loras=(None,), ends=st.one_of(st.none(), st.floats(2**-8, 8.0)))
+    plain = kinds.map(
+        lambda case: case.but(scheduler="fcfs") if SCHEDULERS[case.scheduler]().merges else case
+    )
+    return st.builds(
+        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, tp=1, **changes),
+        plain,
+        st.integers(1, 2),
+        st.sampled_from((256.0, 65536.0)),
+    )
 
 
 @st.composite

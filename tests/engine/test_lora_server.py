@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.adapter import Adapter
@@ -20,7 +19,7 @@ from simlora.engine.replica.running_batch import RunningBatch
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import Link
 from simlora.latency.remote_lora import RemoteLora
-from tests.engine.cases import COEFFICIENTS, SCHEDULERS, TINY, Case, Row, family
+from tests.engine.cases import COEFFICIENTS, TINY, Case, Row, served
 from tests.engine.test_fast_forward import assert_same
 
 ALONE = Case(
@@ -32,20 +31,6 @@ def server_of(simulation: Simulation) -> LoraServer:
     server = simulation.gpus[0]
     assert isinstance(server, LoraServer)
     return server
-
-
-def served(**changes: object) -> st.SearchStrategy[Case]:
-    """Replicas that share a server of one or two GPUs."""
-    kinds = family(loaders=("cached",), max_loras=(None,), ends=st.one_of(st.none(), st.floats(2**-8, 8.0)))
-    plain = kinds.map(
-        lambda case: case.but(scheduler="fcfs") if SCHEDULERS[case.scheduler]().merges else case
-    )
-    return st.builds(
-        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, tp=1, **changes),
-        plain,
-        st.integers(1, 2),
-        st.sampled_from((256.0, 65536.0)),
-    )
 
 
 @pytest.mark.parametrize("gpus", [1, 2])

@@ -109,6 +109,8 @@ FLEET = ("system=slora", *FUNCTIONS)
 PAGED = ("system=chunked_prefill", *BURSTY)
 APART = (*FUNCTIONS, "cluster.prefill_replicas=1", "cluster.network=pcie_3_x16")
 SERVED = ("system=vllm", *TALKS, *CACHED, "cluster.replicas=3", "replica.max_loras=4")
+LARGE = ("system=vllm", "gpu=h100_80g", *FUNCTIONS, "replica.max_loras=4")
+MIXTURE = ("model=qwen3_30b_a3b", "replica.tp=2")
 EXTRA: dict[str, tuple[str, ...]] = {
     "host-failure": (*FLEET, "router=most_idle", *FAILING),
     "host-failure-for-good": (
@@ -133,6 +135,14 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.start_s=0.5",
         "cluster.warm_up_adapters=3",
         "eviction=lru",
+    ),
+    "by-waiting": (
+        *FLEET,
+        "autoscaler=by_waiting",
+        "autoscaler.target_waiting=2",
+        "autoscaler.period_s=0.5",
+        "autoscaler.down_after_s=2",
+        "cluster.start_s=0.5",
     ),
     "by-adapters-to-zero": (
         *FLEET,
@@ -178,6 +188,29 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.network=ethernet_100g",
         "replica.target_modules=[q,k,v,o,down]",
     ),
+    "speculation-by-a-model": (
+        *LARGE,
+        "model=qwen3_32b",
+        "speculation.tokens=4",
+        "speculation.draft=qwen3_8b",
+    ),
+    "experts-apart": (
+        *LARGE,
+        *MIXTURE,
+        "replica.expert_parallel=true",
+        "replica.target_modules=[q,v,gate,up,down]",
+    ),
+    "experts-slora": (
+        *FUNCTIONS,
+        *MIXTURE,
+        "system=slora",
+        "gpu=h100_80g",
+        "eviction=lru",
+        "replica.kv_token_budget=90000",
+        "replica.target_modules=[q,k,v,o,gate,up,down]",
+    ),
+    "gdsf": ("system=slora", *BURSTY, "loader=asynchronous", "eviction=gdsf"),
+    "adapters-of-4-bits": (*FLEET, "replica.adapter_bits=4", "router=most_idle"),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
     "closed-loop": (*FLEET, "clients.outstanding=20", "clients.think_s=0.5"),
     "clients-come-back": (
@@ -249,6 +282,13 @@ EXTRA: dict[str, tuple[str, ...]] = {
     "apart": (*APART, "system=chunked_prefill"),
     "apart-by-layer": (*APART, "system=chunked_prefill", "cluster.kv_handover=by_layer"),
     "apart-fcfs": (*APART, "system=slora", "loader=asynchronous", "router@decode_router=adapter_affinity"),
+    "apart-speculation": (
+        *APART,
+        "system=vllm",
+        "speculation.tokens=3",
+        "speculation.draft=eagle",
+        "router@decode_router=rank_aware",
+    ),
     "apart-kinds": (*APART, "system=vllm", "cluster.replica_groups=[{gpu: h100_80g, replicas: 2}]"),
     "apart-merged": (*APART, "system=dlora", *CREDITS, "migration=stay", "placement=replicate_all"),
     "window": (*FLEET, "window.warm_up_s=2", "window.drain_s=1"),

@@ -1,6 +1,7 @@
 """Tensor parallelism: S-LoRA's formula, and collectives folded into a calibration's coefficients."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -68,6 +69,16 @@ def test_three_gathers_and_one_reduction_make_five() -> None:
 
 def test_the_mlps_projections_are_cut_like_those_of_attention() -> None:
     assert lora_elements(2, 10, 8, ("gate", "up", "down")) == (1 + 1 + 2) * 10 * 8 / 2
+
+
+def test_a_token_sends_the_adapters_of_each_of_its_experts() -> None:
+    experts = replace(MODEL, experts=8, experts_per_token=3)
+    ours = collectives(calibration(4))
+    attention_s, mlp_s = (ours.lora_token_rank_s(MODEL, names) for names in (("q", "o"), ("gate", "down")))
+    assert ours.lora_token_rank_s(experts, ("q", "gate", "o", "down")) == pytest.approx(
+        attention_s + 3 * mlp_s
+    )
+    assert ours.lora_s(experts, 0, ("gate",)) == ours.lora_s(MODEL, 0, ("gate",)), "in calls that they share"
 
 
 def test_one_gpu_says_nothing_to_itself() -> None:

@@ -25,7 +25,13 @@ ARGUMENTS: dict[str, dict] = {
     "Credit": {"starving": 2.0, "normal": 1.0},
     "ChunkedSlo": {"max_batched_tokens": 32, "slo_s": 0.75, "margin_s": 0.125, "pass_s": 2**-4},
     "BySchedule": {"steps": [{"at_s": 0, "replicas": 1}, {"at_s": 0.5, "replicas": 3}], "period_s": 2**-4},
-    "ByQueue": {"target_requests": 2, "period_s": 2**-4, "down_after_s": 2**-1},
+    "ByQueue": {
+        "target_requests": 2,
+        "target_waiting": 1,
+        "target_adapters": 1,
+        "period_s": 2**-4,
+        "down_after_s": 2**-1,
+    },
     "BySlo": {"ttft_s": 2**-2, "period_s": 2**-4, "window_s": 0.5, "down_after_s": 2**-2},
     "RankDemand": {"operating_points": {8: 5500.0, 128: 4500.0}},
 }

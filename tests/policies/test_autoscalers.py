@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from simlora.core.errors import InputError
 from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
@@ -74,6 +75,15 @@ def test_by_queue_wants_as_many_as_have_the_target_of_requests_or_of_adapters_ea
     vars(fleet).update(more)
     targets = {"target_adapters": 4} if "adapters_in_use" in more else {}
     assert ByQueue(target_requests=10, down_after_s=0, **targets).replicas(fleet) == wanted
+
+
+def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits() -> None:
+    policy = ByQueue(target_requests=None, target_waiting=5, down_after_s=0)
+    waiting = [policy.replicas(Fleet(2, 50, waits_s=[1.0] * count)) for count in (0, 5, 10, 13)]
+    assert waiting == [1, 1, 2, 3]
+    assert ByQueue(target_requests=10, target_waiting=5).replicas(Fleet(2, 50, waits_s=[1.0] * 13)) == 5
+    with pytest.raises(InputError, match="no target: give target_requests"):
+        ByQueue(target_requests=None)
 
 
 def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> None:

@@ -11,14 +11,14 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import event, given, reject
 from hypothesis import strategies as st
 
 from simlora.checking.guard import Guard, cluster_state
@@ -33,8 +33,12 @@ from simlora.checking.watched import (
     twins,
 )
 from simlora.core.adapter import Adapter
+from simlora.core.errors import InputError
 from simlora.core.request import Request
+from simlora.engine.clients import Clients
+from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.requirements import check
 from simlora.engine.scenario import ScalingConfig
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import Kernel, LoraWork, priced
@@ -51,7 +55,21 @@ from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
 from simlora.policies.views import ClusterView
 from tests.builds import ARRAYS
-from tests.engine.cases import LOADERS, Case, Row, cases, divided, swapped
+from tests.engine.cases import (
+    LOADERS,
+    PLAIN,
+    Case,
+    Row,
+    apart,
+    cases,
+    divided,
+    family,
+    served,
+    shared_prefixes,
+    speculative,
+    swapped,
+    tiered,
+)
 from tests.examples import share
 from tests.policies import hand as by_hand
 from tests.policies.catalogue import SLOTS, make, policies
@@ -221,6 +239,64 @@ def test_an_autoscaler_keeps_its_promises(policy: type[Autoscaler], case: Case) 
     scaling = ScalingConfig(autoscaler=WatchedAutoscaler(make(policy)), boot_s=2**-3)
     scenario = replace(case.but(adapter_memory="unified").scenario(), scaling=scaling)
     assert Simulation(scenario).run().ended == len(case.rows)
+
+
+# Beside mechanisms that the systems of the papers do not have --------------------------------
+
+ORDINARY: dict[str, Any] = {
+    "loaders": tuple(LOADERS),
+    "reserves": ("full", "paged"),
+    "schedulers": PLAIN,
+    "evictions": ("lru", "on_demand"),
+    "adapter_memories": ("unified",),
+}
+APART = "prefill and decode are apart"
+BESIDE = {
+    "KV is kept below the host": tiered(shared_prefixes, **ORDINARY),
+    "a draft proposes tokens": speculative(family, **ORDINARY),
+    APART: apart(**ORDINARY),
+    "a LoRA server has the adapters": served(),
+    "clients come back": cases(**ORDINARY),
+}
+WATCHES: dict[str, tuple[list[type], Callable[[type], Any]]] = {
+    "scheduler": (SCHEDULERS, lambda policy: lambda: WatchedScheduler(make(policy))),
+    "loader": (LOADING, lambda policy: lambda: WatchedLoader(make(policy))),
+    "eviction": (ALONE, lambda policy: lambda: WatchedEviction(make(policy))),
+    "router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
+    "decode_router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
+    "migration": (MIGRATIONS, lambda policy: WatchedMigration(make(policy), period_s=2**-3, delay_s=2**-6)),
+    "autoscaler": (AUTOSCALERS, lambda policy: WatchedAutoscaler(make(policy))),
+}
+"""By slot, its policies, and what fills the slot to watch one."""
+IMPATIENT = Clients(patience_s=0.5, retries=2, backoff_s=0.125)
+
+
+@pytest.mark.parametrize("mechanism", BESIDE)
+@given(data=st.data())
+def test_policies_keep_their_promises_where(mechanism: str, data: st.DataObject) -> None:
+    slots = [slot for slot in WATCHES if slot != "decode_router" or mechanism == APART]
+    slot = data.draw(st.sampled_from(slots))
+    found, watching = WATCHES[slot]
+    policy, case = data.draw(st.sampled_from(found)), data.draw(BESIDE[mechanism])
+    scenario = (where_it_goes(policy, case) if slot == "eviction" else case).scenario()
+    if slot == "autoscaler":
+        scenario = replace(scenario, scaling=ScalingConfig(autoscaler=watching(policy), boot_s=2**-3))
+    else:
+        scenario = replace(scenario, policies=replace(scenario.policies, **{slot: watching(policy)}))
+    if mechanism == "clients come back":
+        scenario = replace(scenario, clients=IMPATIENT)
+    try:
+        check(scenario)
+    except InputError:  # tests/engine/test_refusals.py has what is refused
+        reject()
+    event(f"{slot}={policy.__name__}")
+    if mechanism == "clients come back":
+        simulation = ClientSimulation(scenario)
+        simulation.run()
+        assert {call.status for call in simulation.calls()} <= {ANSWERED, GAVE_UP}
+    else:
+        recorder = Simulation(scenario).run()
+        assert recorder.ended == len(case.rows) or case.until_s is not None
 
 
 class EveryCoefficient(Mapping[str, float]):
