@@ -118,7 +118,8 @@ def where_it_goes(policy: type, case: Case) -> Case:
     if policy in ALONE and policy.evicts_in_use and case.adapter_memory != "slots":
         slots = case.max_loras or 3
         region_tokens = 4 * max(case.ranks) * slots
-        return case.but(adapter_memory="slots", max_loras=slots, adapter_region_tokens=region_tokens)
+        alike = case.but(others=0, own={})  # other replicas may have no slots
+        return alike.but(adapter_memory="slots", max_loras=slots, adapter_region_tokens=region_tokens)
     return case
 
 
