@@ -144,6 +144,7 @@ def _cluster(draft: Draft, calibration: Path) -> None:
         ("cluster.slow_links", 0.15, values.SLOW_LINKS),
         ("cluster.status_every_s", 0.15, (0.2, 2)),
         ("cluster.max_outstanding", 0.1, (10, 40)),
+        ("cluster.adapter_rps", 0.1, (0.5, 2)),
         ("cluster.adapter_pool", 0.2, ("distributed", "replicated")),
         ("cluster.replica_groups", 0.12, [group.format(path=calibration) for group in values.GROUPS]),
         ("host.memory_bytes", 0.05, ("4.0e+9",)),

@@ -33,7 +33,7 @@ ABSENT = {
     "stale status": r"stale|status_every",
     "several kinds of replicas": r"mixed|kinds",
     "router loads": r"loads? is|queued|informed|load_tracker|\bloads\b",
-    "limits of a run": r"_most is|max_outstanding|missed|until_missed",
+    "limits of a run": r"_most is|max_outstanding|adapter_rps|limiter|missed|until_missed",
     "preemption": r"preempt|make_room|admitted_s|first_token_s",
     "what other schedulers say": r"notes|abort|passed_over|skipped|until_s|_by_adapter|actions",
     "other kernels and rules": r"count_segments|counts_|padded|grows",

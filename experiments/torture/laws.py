@@ -95,9 +95,8 @@ def _none(different: Any, one: pd.DataFrame, other: pd.DataFrame, name: str) -> 
 
 def calm(cluster: ClusterConfig) -> ClusterConfig:
     """Return a cluster in which nothing goes wrong, and all is known at once."""
-    return replace(
-        cluster, failures=(), stragglers=(), slow_links=(), status_every_s=0.0, max_outstanding=None
-    )
+    unlimited = replace(cluster, max_outstanding=None, adapter_rps=None)
+    return replace(unlimited, failures=(), stragglers=(), slow_links=(), status_every_s=0.0)
 
 
 def quiet(scenario: Scenario) -> Scenario:

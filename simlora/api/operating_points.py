@@ -51,6 +51,7 @@ CLUSTER_ALONE: Mapping[str, Any] = {
     "replicas": 1,
     "status_every_s": None,
     "max_outstanding": None,
+    "adapter_rps": None,
     "adapter_pool": "replicated",
     "network": "infiniband_hdr",
     "storage": "nvme_pcie_3_x4",

@@ -19,7 +19,9 @@ from simlora.core.errors import InputError
 from simlora.core.trees import branch, leaves
 
 OF_CLUSTER = (
+    "adapter_burst",
     "adapter_pool",
+    "adapter_rps",
     "engines_per_gpu",
     "kv_fetch",
     "kv_handover",

@@ -134,17 +134,17 @@ class ClusterConfig:
 
     `engines_per_gpu` replicas share the memory and the time of one GPU; 1: each has its own. `kv_token_budgets`: the
     pools of the replicas, where they differ from the replica's. `max_outstanding`: waiting and running requests, beyond
-    which an arrival is rejected; None: no limit. `status_every_s`: how often replicas report their load to the router;
-    0: it is always current; None: as the router says, else always current. `host_cores`: CPU cores that
-    `replicas_per_host` replicas share, for a loader that assists. `adapter_pool`: replicated, where every host holds
-    all adapters; or distributed, where each host holds those that the placement gives to its replicas, up to
+    which an arrival is rejected; None: no limit. `adapter_rps`: requests/s of each adapter that are admitted, up to
+    `adapter_burst` at once, where others are rejected; None: no limit. `status_every_s`: how often replicas report
+    their load to the router; 0: it is always current; None: as the router says, else always current. `host_cores`: CPU
+    cores that `replicas_per_host` replicas share, for a loader that assists. `adapter_pool`: replicated, where every
+    host holds all adapters; or distributed, where each host holds those that the placement gives to its replicas, up to
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
     goes from one to the other over the `network`, by `kv_handover`: whole, once the request is admitted there; or by
-    layer, while the prompt is computed. `lora_server_gpus` hold all adapters and compute LoRA for all
-    replicas, which they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the
-    hosts' memory.
+    layer, while the prompt is computed. `lora_server_gpus` hold all adapters and compute LoRA for all replicas, which
+    they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the hosts' memory.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
 
@@ -152,6 +152,8 @@ class ClusterConfig:
     engines_per_gpu: int = 1
     kv_token_budgets: tuple[int, ...] = ()
     max_outstanding: int | None = None
+    adapter_rps: float | None = None
+    adapter_burst: int = 10
     replicas_per_host: int = 1
     host_cores: int = 128
     status_every_s: float | None = None
@@ -180,6 +182,9 @@ class ClusterConfig:
             number("cluster.status_every_s", self.status_every_s, "seconds", least=0)
         if self.max_outstanding is not None:
             whole("cluster.max_outstanding", self.max_outstanding, "requests", least=1)
+        if self.adapter_rps is not None:
+            number("cluster.adapter_rps", self.adapter_rps, "requests/s", above=0)
+        whole("cluster.adapter_burst", self.adapter_burst, "requests", least=1)
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         choice("cluster.kv_handover", self.kv_handover, KV_HANDOVERS)
         if self.host_memory_bytes is not None:

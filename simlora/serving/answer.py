@@ -19,6 +19,7 @@ from simlora.serving.ticket import CRASHED, FAILED, FINISHED, REJECTED, Ticket
 JSON = "application/json"
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 FULL = ("cluster.max_outstanding", "no replica is left")
+LIMITED = "cluster.adapter_rps"
 
 
 class Answer:
@@ -93,6 +94,8 @@ class Answer:
         ticket = self._ticket
         if ticket.status == CRASHED:
             return ApiError(500, f"the simulator has stopped: {ticket.reason}")
+        if ticket.status == REJECTED and ticket.reason.startswith(LIMITED):
+            return ApiError(429, f"The request was not served: {ticket.reason}.")
         if ticket.status == REJECTED and not ticket.reason.startswith(FULL):
             return ApiError(422, f"This request could never run here, because {ticket.reason}.")
         return ApiError(503, f"The request was not served: {ticket.reason}.")

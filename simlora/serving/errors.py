@@ -10,6 +10,7 @@ TYPES = {
     404: "NotFoundError",
     413: "RequestEntityTooLarge",
     422: "UnprocessableEntityError",
+    429: "RateLimitError",
     500: "InternalServerError",
     503: "ServiceUnavailableError",
 }

@@ -254,6 +254,8 @@ class Case:
     decode_router: str = "most_idle"
     engines_per_gpu: int = 1
     max_outstanding: int | None = None
+    adapter_rps: float | None = None
+    adapter_burst: int = 2
     router: str = "round_robin"
     migrates_every_s: float | None = None
     migration: str = "consolidate"
@@ -439,6 +441,7 @@ def cases(
     max_loras: tuple[int | None, ...] = (None,),
     engines_per_gpu: tuple[int, ...] = (1,),
     max_outstanding: tuple[int | None, ...] = (None,),
+    adapter_rps: tuple[float | None, ...] = (None,),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
@@ -475,6 +478,7 @@ def cases(
         replicas=draw(st.integers(1, 3)),
         coefficients=COEFFICIENTS if exact else IRREGULAR,
         max_outstanding=draw(st.sampled_from(max_outstanding)),
+        adapter_rps=draw(st.sampled_from(adapter_rps)),
     )
     case = case.but(until_s=draw(ends))
     if case.scheduler in PICKING and case.adapter_memory in OWN_REGIONS:
@@ -506,6 +510,7 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
         "kernels": tuple(KERNELS),
         "max_loras": (None, 1, 2),
         "max_outstanding": (None, None, 1, 5),
+        "adapter_rps": (None, None, None, 2.0),
     }
     return cases(**(everything | chosen))
 

@@ -93,7 +93,7 @@ def fleets(draw: st.DrawFn) -> Case:
     plain = cases(loaders, ("full", "peak", "paged"), ("recompute", "swap"), schedulers, ends=ends)
     case = draw(st.one_of(plain, shared_prefixes()).filter(lambda case: not case.scenario().policies.merges))
     router = draw(st.sampled_from(("round_robin", "routing_table")))
-    return case.but(replicas=draw(st.integers(2, 4)), router=router, max_outstanding=None)
+    return case.but(replicas=draw(st.integers(2, 4)), router=router, max_outstanding=None, adapter_rps=None)
 
 
 @contextmanager
@@ -185,6 +185,7 @@ PACKED = ("gpu=a100_80g", "workload.adapters=6", "cluster.engines_per_gpu=3", "r
         ("migration=consolidate",),
         ("cluster.status_every_s=1",),
         ("cluster.max_outstanding=9",),
+        ("cluster.adapter_rps=2",),
         ("cluster.failures=[{host: 0, at_s: 5, until_s: 9}]",),
         ("cluster.stragglers=[{replica: 0, at_s: 5, until_s: 9, factor: 2}]",),
         ("cluster.slow_links=[{host: 0, at_s: 5, until_s: 9, factor: 2}]",),

@@ -14,10 +14,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
+from simlora.engine.cluster.rate_limiter import RateLimiter
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.scenario import ClusterConfig
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 TOKEN_S = 1e-3
@@ -143,6 +148,40 @@ def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says() -> None:
     theory = erlang_b(servers, load)
     # A service ends with a step: it takes half a step longer than its tokens do.
     assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
+
+
+def test_an_adapter_that_asks_at_random_is_admitted_as_often_as_a_counter_with_a_dead_time_counts() -> None:
+    """After a request its bucket of one token is empty for 1 / rate: one is admitted each 1 / rate + 1 / load."""
+    rate_rps, load, n, found = 2.0, 3.0, 2500, []
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        case = prompts(arrivals(rng, load, n), np.ones(n, dtype=np.int64))
+        table = case.but(adapter_rps=rate_rps, adapter_burst=1).table()
+        admitted_s = table.arrival_s[table.status == "finished"].to_numpy()
+        assert (np.diff(admitted_s) >= 1 / rate_rps - 1e-9).all()
+        found.append(float(np.diff(admitted_s[WARM_UP // 4 :]).mean()))
+    assert_mean(found, 1 / rate_rps + 1 / load, power=0.02)
+
+
+@given(
+    gaps_s=st.lists(st.sampled_from((0.0, 0.125, 0.3, 2.0)), min_size=1, max_size=60),
+    burst=st.integers(1, 4),
+    adapters=st.lists(st.sampled_from((None, 0, 1)), min_size=60, max_size=60),
+)
+def test_buckets_admit_what_their_tokens_allow_and_no_less(
+    gaps_s: list[float], burst: int, adapters: list[int | None]
+) -> None:
+    limiter = RateLimiter(ClusterConfig(replicas=1, adapter_rps=4.0, adapter_burst=burst))
+    made = {None: None} | {id: Adapter(id, f"a{id}", 8, 512, 32) for id in (0, 1)}
+    tokens, filled_s, now_s = dict.fromkeys(made, float(burst)), dict.fromkeys(made, 0.0), 0.0
+    for id, (gap_s, adapter) in enumerate(zip(gaps_s, adapters, strict=False)):
+        now_s += gap_s
+        tokens[adapter] = min(tokens[adapter] + 4.0 * (now_s - filled_s[adapter]), burst)
+        filled_s[adapter] = now_s
+        refused = limiter.refusal(Request(id, made[adapter], now_s, 1, 1), now_s)
+        assert (refused == "") == (tokens[adapter] >= 1 - 1e-6)
+        assert refused in ("", "cluster.adapter_rps, 4 requests/s of an adapter, were there already")
+        tokens[adapter] -= not refused
 
 
 class Counting:

@@ -212,6 +212,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
     "gdsf": ("system=slora", *BURSTY, "loader=asynchronous", "eviction=gdsf"),
     "adapters-of-4-bits": (*FLEET, "replica.adapter_bits=4", "router=most_idle"),
     "outstanding": (*FLEET, "cluster.max_outstanding=30"),
+    "rate-limited": (*FLEET, "cluster.adapter_rps=0.5", "cluster.adapter_burst=2", "clients.retries=2"),
     "closed-loop": (*FLEET, "clients.outstanding=20", "clients.think_s=0.5"),
     "clients-come-back": (
         *FLEET,

@@ -249,9 +249,8 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     """Requests that are rejected at the start move every number up by one round of the replicas."""
     rejected = Row(0.0, None, case.capacity + 1, 1, 1)
-    case = case.but(
-        acceptance=1.0, adapter_acceptance=None
-    )  # what is accepted is drawn by a request's number
+    # What is accepted is drawn by a request's number, and a rejected one counts for its adapter's rate limit.
+    case = case.but(acceptance=1.0, adapter_acceptance=None, adapter_rps=None)
     moved = case.behind((rejected,) * case.replicas).run().requests()
     moved = moved.iloc[case.replicas :].reset_index(drop=True)
     same(

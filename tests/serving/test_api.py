@@ -153,6 +153,15 @@ def test_a_full_cluster_says_503() -> None:
     assert refused.headers["retry-after"] == "1"
 
 
+def test_an_adapter_past_its_rate_says_429() -> None:
+    front = live(*SLORA, "cluster.adapter_rps=0.001", "cluster.adapter_burst=2").fronts[0]
+    codes = [post(front, "/v1/completions", PROMPT).status_code for _ in range(3)]
+    assert codes == [200, 200, 429]
+    refused = post(front, "/v1/completions", PROMPT).json()["error"]
+    assert (refused["type"], refused["code"]) == ("RateLimitError", 429)
+    assert "cluster.adapter_rps" in refused["message"]
+
+
 def test_models_health_version_and_tokens(tmp_path: Path) -> None:
     front = live(wishes=Wishes(served_model_name="meta")).fronts[0]
     models = get(front, "/v1/models").json()["data"]

@@ -11,6 +11,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.cluster.rate_limiter import RateLimiter
 from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.handoff import handing_over
@@ -33,7 +34,7 @@ class Dispatcher:
     The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
     lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `unservable` says why a
     request could never run where it was routed to. `on_unassigned`: one waits for a replica that is expected.
-    `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`: a replica
+    `on_arrive`: a request arrives; `on_overflow`: a limit of the cluster rejects it. `on_assign`: a replica
     gets a request; `on_withdraw`: a replica no longer has a request, which has not ended; `on_end`: it has ended.
     `give` hands a new request to its replica. `progress` is called now and then with the number of requests that have
     ended.
@@ -42,9 +43,11 @@ class Dispatcher:
     def __init__(self, scenario: Scenario, fleet: Fleet, routing: Routing, recorder: Recorder) -> None:
         self._clock, self._fleet, self._routing, self._recorder = fleet.clock, fleet, routing, recorder
         self._max_outstanding = scenario.cluster.max_outstanding
+        self._limiter = None if scenario.cluster.adapter_rps is None else RateLimiter(scenario.cluster)
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._scenario = scenario
-        self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
+        unlimited = self._max_outstanding is None and self._limiter is None
+        self._dispatch = self.dispatch if unlimited else self._dispatch_or_overflow
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self._arrival = Event(ARRIVAL, 0, self._next_arrival)
@@ -94,12 +97,16 @@ class Dispatcher:
         self._dispatch(request)
 
     def _dispatch_or_overflow(self, request: Request) -> None:
-        """Dispatch a request, unless `max_outstanding` others are there: as many arrived before as its id says."""
-        if request.id - self._recorder.ended != self._max_outstanding:
+        """Dispatch a request, unless its adapter's rate limit or `max_outstanding` rejects it."""
+        now_s = self._clock.now
+        reason = self._limiter.refusal(request, now_s) if self._limiter is not None else ""
+        # As many arrived before as its id says.
+        if not reason and request.id - self._recorder.ended == self._max_outstanding:
+            reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
+        if not reason:
             self.dispatch(request)
             return
-        reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
-        self._recorder.reject(request, -1, self._clock.now, reason)
+        self._recorder.reject(request, -1, now_s, reason)
         for listener in self.on_overflow:
             listener(-1, request)
 

@@ -24,6 +24,7 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         cluster.kv_tiers.used,
         cluster.status_every_s,
         cluster.max_outstanding is not None,
+        cluster.adapter_rps is not None,
         cluster.adapter_pool == "distributed",
         cluster.failures,
         cluster.stragglers,

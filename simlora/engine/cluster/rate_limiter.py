@@ -1,0 +1,38 @@
+"""The rate limit of each adapter at the front end of a cluster."""
+
+from __future__ import annotations
+
+from math import inf
+
+from simlora.core.request import Request
+from simlora.engine.scenario import ClusterConfig
+
+
+class RateLimiter:
+    """Admits the requests of each adapter at a rate, and rejects the others: a token bucket an adapter.
+
+    A bucket holds `adapter_burst` tokens, is full at first, and gets `adapter_rps` of them a second; a request takes
+    one. The base model has a bucket as well. Every attempt of a client that retries is a request; one that is rejected
+    takes no token.
+    Source: token buckets as gateways have them, such as Envoy's local rate limit (max_tokens, tokens_per_fill,
+    fill_interval) with a descriptor for each model; computed as the generic cell rate algorithm (ITU-T I.371), which
+    keeps one number an adapter. Differs: tokens come one by one, not some at each interval, and the answer does not say
+    when to come back (Retry-After).
+    """
+
+    def __init__(self, config: ClusterConfig) -> None:
+        assert config.adapter_rps is not None, "without a rate there is no limit"
+        self._gap_s = 1.0 / config.adapter_rps
+        self._ahead_s = (config.adapter_burst - 1) * self._gap_s
+        self._due_s: dict[int, float] = {}  # by adapter: when its bucket is full again
+        self._reason = (
+            f"cluster.adapter_rps, {config.adapter_rps:g} requests/s of an adapter, were there already"
+        )
+
+    def refusal(self, request: Request, now_s: float) -> str:
+        """Return why a request is rejected; empty if it is admitted, and has taken its token."""
+        due_s = max(self._due_s.get(request.adapter_id, -inf), now_s)
+        if due_s - now_s > self._ahead_s + 1e-9 * self._gap_s:  # rounding aside
+            return self._reason
+        self._due_s[request.adapter_id] = due_s + self._gap_s
+        return ""
