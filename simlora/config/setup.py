@@ -18,6 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from simlora.config.calibration import calibration_for
 from simlora.config.cluster import cluster_keys
 from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, activation_share, command
+from simlora.config.idle_keys import idle_keys
 from simlora.config.kinds import other_kinds
 from simlora.config.making import factory, make, with_target
 from simlora.config.mistakes import in_plain_words
@@ -177,6 +178,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
             *notices,
             *more,
             *trace.notices,
+            *idle_keys(tree, scenario),
             *_nothing_to_share([kind.replica for kind in scenario.kinds], trace),
         ),
         **shows,
