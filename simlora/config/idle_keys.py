@@ -73,5 +73,5 @@ def _defaults() -> Tree:
     """Return config.yaml as it stands."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the first is ten times as fast
     text = (FOLDER / f"{NAME}.yaml").read_text(encoding="utf-8")
-    tree: Tree = yaml.load(text, loader)  # noqa: S506: a file of the package
+    tree: Tree = yaml.load(text, loader)  # noqa: S506 - a file of the package
     return tree
