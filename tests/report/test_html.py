@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -395,3 +396,17 @@ def test_the_summary_of_an_older_run_may_lack_what_is_not_essential():
     text = render(RunResults(summary, frame, pd.DataFrame(), ""))
     assert "<h1>simlora" in text
     assert np.isfinite(Page(text).data["charts"]["cdf-ttft_s"]["data"]["values"][0]["x"])
+
+
+def test_the_charts_script_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(html, "_bundled", lambda: "let vega = 'é';")
+    made = html._vega.__wrapped__()
+    monkeypatch.setattr(html, "_bundled", lambda: 1 / 0)
+    assert html._vega.__wrapped__() == made == "let vega = 'é';"
+    (kept,) = (tmp_path / "cache/simlora").iterdir()
+    kept.write_bytes(b"\xff")
+    monkeypatch.setattr(html, "_bundled", lambda: "anew")
+    assert html._vega.__wrapped__() == kept.read_text() == "anew"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kept))  # a file: nothing can be kept there
+    assert html._vega.__wrapped__() == "anew"
