@@ -15,7 +15,7 @@ from simlora.engine.clients import Clients
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, steps_s
-from tests.engine.cases import Case, Row, cases, family
+from tests.engine.cases import Case, Row, apart, cases, family
 from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
 from tests.engine.test_fast_forward import assert_same as assert_same_run
 from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
@@ -45,7 +45,7 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
 
 
 @given(
-    case=cases(max_outstanding=(None, 1, 2)),
+    case=st.one_of(cases(max_outstanding=(None, 1, 2)), apart(max_outstanding=(None, 1, 2))),
     outstanding=st.integers(1, 4),
     think_s=st.sampled_from((0.0, 0.25)),
     retries=st.integers(0, 2),

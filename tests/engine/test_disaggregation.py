@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
+from simlora.engine.clients import Clients
+from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.kv_transfer import Handovers
@@ -268,6 +270,12 @@ def test_what_could_never_be_served_is_refused_at_its_arrival(rows: tuple[Row, .
 def test_requests_that_are_submitted_are_refused() -> None:
     with pytest.raises(InputError, match=r"cluster\.prefill_replicas is for requests of a trace"):
         DrivenSimulation(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario())
+
+
+def test_clients_that_leave_are_refused() -> None:
+    scenario = replace(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario(), clients=Clients(patience_s=1.0))
+    with pytest.raises(InputError, match=r"cluster\.prefill_replicas needs clients\.patience_s=null"):
+        ClientSimulation(scenario)
 
 
 @given(apart(ends=st.one_of(st.none(), st.floats(2**-8, 8.0))))

@@ -281,6 +281,13 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "slo.classes=[{name: gold, share: 0.3, ttft_s: 1}, {name: free, share: 0.7, ttft_s: 10}]",
     ),
     "apart": (*APART, "system=chunked_prefill"),
+    "apart-closed-loop": (
+        *APART,
+        "system=vllm",
+        "clients.outstanding=12",
+        "clients.retries=2",
+        "cluster.max_outstanding=8",
+    ),
     "apart-by-layer": (*APART, "system=chunked_prefill", "cluster.kv_handover=by_layer"),
     "apart-fcfs": (*APART, "system=slora", "loader=asynchronous", "router@decode_router=adapter_affinity"),
     "apart-speculation": (

@@ -269,11 +269,15 @@ WATCHES: dict[str, tuple[list[type], Callable[[type], Any]]] = {
     "autoscaler": (AUTOSCALERS, lambda policy: WatchedAutoscaler(make(policy))),
 }
 """By slot, its policies, and what fills the slot to watch one."""
-IMPATIENT = Clients(patience_s=0.5, retries=2, backoff_s=0.125)
+CLIENTS = {
+    "clients come back": st.just(Clients(patience_s=0.5, retries=2, backoff_s=0.125)),
+    APART: st.sampled_from((None, Clients(outstanding=3, think_s=0.25))),
+}
 
 
 @pytest.mark.parametrize("mechanism", BESIDE)
 @given(data=st.data())
+@share(1 / 2)
 def test_policies_keep_their_promises_where(mechanism: str, data: st.DataObject) -> None:
     slots = [slot for slot in WATCHES if slot != "decode_router" or mechanism == APART]
     slot = data.draw(st.sampled_from(slots))
@@ -284,14 +288,15 @@ def test_policies_keep_their_promises_where(mechanism: str, data: st.DataObject)
         scenario = replace(scenario, scaling=ScalingConfig(autoscaler=watching(policy), boot_s=2**-3))
     else:
         scenario = replace(scenario, policies=replace(scenario.policies, **{slot: watching(policy)}))
-    if mechanism == "clients come back":
-        scenario = replace(scenario, clients=IMPATIENT)
+    clients = data.draw(CLIENTS.get(mechanism, st.none()))
+    if clients is not None:
+        scenario = replace(scenario, clients=clients)
     try:
         check(scenario)
     except InputError:  # tests/engine/test_refusals.py has what is refused
         reject()
     event(f"{slot}={policy.__name__}")
-    if mechanism == "clients come back":
+    if clients is not None:
         simulation = ClientSimulation(scenario)
         simulation.run()
         assert {call.status for call in simulation.calls()} <= {ANSWERED, GAVE_UP}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf, nan, nextafter
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,6 @@ from simlora.core.trace import Trace
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
 from simlora.engine.parts.first_tokens import FirstTokens
-from simlora.engine.replica.admission import unservable
 from simlora.engine.replica.cancelling import REASON
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
@@ -70,6 +69,8 @@ class ClientSimulation(DrivenSimulation):
     is, gives the same run again, unless clients abandoned some. The jitter of a retry depends on the seed, the row and
     the attempt alone: systems that are compared have the same.
     """
+
+    hands_over: ClassVar[bool] = True
 
     def __init__(self, scenario: Scenario) -> None:
         played, self._clients = scenario.trace, scenario.clients
@@ -215,10 +216,12 @@ class ClientSimulation(DrivenSimulation):
         self._fail(call, again=True)
 
     def _ever_fits(self, request: Request) -> bool:
-        scenario = self.scenario
+        scenario, unservable = self.scenario, self.dispatcher.unservable
+        routed_to = scenario.cluster.prefill_replicas or scenario.cluster.replicas  # the first of them
         return any(
             not unservable(request, self.fleet.adapter_of(request, first), kind.replica)
             for first, kind in zip(scenario.firsts, scenario.kinds, strict=True)
+            if first < routed_to
         )
 
     def _fail(self, call: _Open, again: bool) -> None:

@@ -39,8 +39,9 @@ class Disaggregation:
         self._kinds = [(replica, limits[replica]) for replica in kinds]  # of those that decode
         self._replicas_of = scenario.cluster.replicas_of
         dispatcher.on_arrive += (self.arrive,)
+        dispatcher.on_end += (self.leave,)
         dispatcher.unservable = self.unservable
-        self._declared = scenario.trace.max_output_tokens.data  # by request
+        self._declared: dict[int, int] = {}  # output tokens, by request that has not been handed over
         self._ahead: dict[
             int, int
         ] = {}  # the decode replica that was chosen, by request that is being prefilled
@@ -52,7 +53,12 @@ class Disaggregation:
 
     def arrive(self, request: Request) -> None:
         """A request arrives: to the prefill pool it declares a single token."""
+        self._declared[request.id] = request.max_output_tokens
         request.max_output_tokens = 1
+
+    def leave(self, replica: int, request: Request) -> None:
+        """A request has ended, maybe with its first token."""
+        self._declared.pop(request.id, None)
 
     def among(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas that are in the pool which a request is for."""
@@ -79,7 +85,7 @@ class Disaggregation:
         """A prefill replica has the first token of a request that goes on."""
         dispatcher, handoff = self._dispatcher, Handoff(request, request.token_s)
         dispatcher.withdraw(source, request)
-        request.max_output_tokens = self._declared[request.id]
+        request.max_output_tokens = self._declared.pop(request.id)
         if request.id in self._ahead:
             dispatcher.deliver(handoff, source, self._ahead.pop(request.id))
             return

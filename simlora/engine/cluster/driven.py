@@ -47,6 +47,8 @@ class DrivenSimulation(Simulation):
     """
 
     driven: ClassVar[bool] = True
+    hands_over: ClassVar[bool] = False
+    """Whether prefill and decode may be apart; no request may be cancelled then."""
 
     def __init__(
         self, scenario: Scenario, on_token: OnToken | None = None, keeps_prefixes: bool = True
@@ -55,7 +57,7 @@ class DrivenSimulation(Simulation):
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
             )
-        if scenario.cluster.prefill_replicas:
+        if scenario.cluster.prefill_replicas and not self.hands_over:
             raise InputError(
                 "cluster.prefill_replicas is for requests of a trace, and these are submitted; leave it out"
             )

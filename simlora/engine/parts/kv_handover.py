@@ -43,8 +43,8 @@ class KvSending(Part):
             yield f"{apart} needs cluster.engines_per_gpu=1"
         if cluster.may_fail:
             yield f"{apart} needs a cluster without cluster.failures"
-        if scenario.clients.react:
-            yield f"{apart} needs clients that only send requests: leave clients.* as it is"
+        if scenario.clients.patience_s is not None:
+            yield f"{apart} needs clients.patience_s=null: a request whose prefill is under way cannot be taken back"
         for slot, policy in ("migration", policies.migration), ("autoscaler", scenario.scaling.autoscaler):
             if policy.period_s is not None:
                 yield f"{apart} needs {slot}={'stay' if slot == 'migration' else 'fixed'}"
