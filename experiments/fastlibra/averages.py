@@ -9,13 +9,13 @@ HBM, as one bar has both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
-from experiments.studies.command import alone
+from experiments.studies.command import command
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
@@ -130,12 +130,9 @@ def lines() -> Iterator[str]:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the averages. Returns the exit status."""
-    return alone("experiments.fastlibra.averages", __doc__, _say, arguments, HELP)
-
-
-def _say() -> None:
+@command(epilog=HELP)
+def main() -> None:
+    """Print the averages."""
     for line in lines():
         print(line)
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.studies.command import ended, made, parser_of
@@ -26,10 +27,6 @@ from experiments.studies.points import Point, points
 from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
 SCENARIOS = {"chatbot": "chatbot", "translation": "translation", "agent": "personal agent"}

@@ -14,8 +14,9 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from experiments.loraserve.carried import Servers, highest_rps
 from experiments.studies import markdown
@@ -23,10 +24,6 @@ from experiments.studies.command import ended, made, parser_of
 from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.study import read
 from simlora.api.cache import HELP
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 STUDY = Path(__file__).with_name("figure_17.yaml")
 SYSTEMS = {
