@@ -77,9 +77,8 @@ def command(
         def main(arguments: Sequence[str] | None = None) -> int:
             module = sys.modules[does.__module__]
             assert module.__spec__ is not None
-            parser = parser_of(
-                module.__spec__.name.removesuffix(".__main__"), about or module.__doc__, epilog
-            )
+            parser = parser_of(module.__spec__.name.removesuffix(".__main__"), module.__doc__, epilog)
+            parser.description = about or parser.description
             for names, how in options:
                 parser.add_argument(*names, **how)
             return ended(lambda: does(**_ready(vars(parser.parse_args(arguments)))))
