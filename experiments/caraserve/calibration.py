@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
@@ -148,12 +148,9 @@ def as_yaml() -> str:
     return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file; print what it gives for Figure 5. Returns the exit status."""
-    return into(CALIBRATIONS, "experiments.caraserve.calibration", __doc__, _write, arguments)
-
-
-def _write(folder: Path) -> None:
+@command(into(CALIBRATIONS))
+def main(folder: Path) -> None:
+    """Write the file; print what it gives for Figure 5."""
     path = folder / f"{NAME}.yaml"
     save(path, as_yaml())
     for kernel, (intercept_s, slope_s) in lines().items():

@@ -7,23 +7,19 @@ a10-llama_2_7b-tp1 and the workload that the other figures use.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 
 from experiments.caraserve.calibration import FIGURE_5_S, NAME, SLO_S, decode_s
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, INK, plain, save
 from simlora.latency import calibration as calibrations
 from simlora.latency.cpu_lora import CpuLora
 from simlora.workload.popularity import LogNormal
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
 
 BLUE, AMBER, TEAL, RED = COLOURS[:4]
 KERNELS = {"bgmv": "BGMV", "mbgmv": "MBGMV"}
@@ -157,14 +153,11 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     plain(ax)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/caraserve", "experiments.caraserve.kernels", __doc__, _say, arguments)
-
-
-def _say(out: Path) -> None:
+@command(into("outputs/caraserve"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     for name, draw in FIGURES.items():
-        save(draw(), out / f"{name}.png")
+        save(draw(), folder / f"{name}.png")
 
 
 if __name__ == "__main__":

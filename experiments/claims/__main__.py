@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import json
 import os
@@ -13,7 +12,7 @@ from pathlib import Path
 from experiments.claims import board, evaluate, pictures, verdicts
 from experiments.claims.claim import read
 from experiments.claims.evaluate import Row
-from experiments.studies.command import ended
+from experiments.studies.command import JOBS, command, option
 from experiments.studies.reading import known
 from experiments.studies.running import Watch, watched
 from experiments.studies.study import read_all
@@ -73,33 +72,30 @@ def conditions(folder: Path) -> dict[str, str]:
     return found
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the board; 0 when it was made, whatever it says, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.claims",
-        description="Simulate what the papers claim, and print published, simulated and verdict of each claim. The "
-        "board of all papers is written to docs/claims.md, with its figures.",
-        epilog=HELP,
-    )
-    parser.add_argument("--paper", action="append", help="only this paper (may be repeated)")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the board as JSON")
-    parser.add_argument(
+@command(
+    option(
+        "--paper", action="append", dest="names", metavar="PAPER", help="only this paper (may be repeated)"
+    ),
+    option("--json", type=Path, metavar="OUT", dest="tree", help="write the board as JSON"),
+    option(
         "--markdown",
         type=Path,
         metavar="OUT",
+        dest="page",
         help="write the board as a page, and its figures into the folder figures beside it",
-    )
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _make(options))
-
-
-def _make(options: argparse.Namespace) -> None:
+    ),
+    JOBS,
+    about="Simulate what the papers claim, and print published, simulated and verdict of each claim. The board of all "
+    "papers is written to docs/claims.md, with its figures.",
+    epilog=HELP,
+)
+def main(names: Sequence[str] | None, tree: Path | None, page: Path | None, jobs: int) -> None:
+    """Make the board; it is made whatever it says."""
     have = papers()
-    chosen = {known(name, have, "--paper"): have[name] for name in options.paper or have}
-    page = options.markdown or (None if options.paper else PAGE)
+    chosen = {known(name, have, "--paper"): have[name] for name in names or have}
+    page = page or (None if names else PAGE)
     rows: dict[str, list[Row]] = {}
-    with watched(options.jobs):
+    with watched(jobs):
         ran: dict[str, Watch] = {}
         for paper, folder in chosen.items():
             with watched() as ran[paper]:
@@ -109,12 +105,12 @@ def _make(options: argparse.Namespace) -> None:
     print(board.terminal(every))
     for line in (*said, *_took(ran)):
         print(line)
-    if options.json:
-        _write(options.json, json.dumps(board.as_json(every, said), indent=1, allow_nan=False) + "\n")
-        print(f"wrote {_shown(options.json)}")
+    if tree:
+        _write(tree, json.dumps(board.as_json(every, said), indent=1, allow_nan=False) + "\n")
+        print(f"wrote {_shown(tree)}")
     if page:
         drawn = _draw(rows, chosen, ran, page.parent / "figures")
-        asked = "".join(f" --paper {paper}" for paper in options.paper or ())
+        asked = "".join(f" --paper {paper}" for paper in names or ())
         _write(
             page, board.markdown(every, said, f"python -m experiments.claims{asked}", conditions(INFERRED))
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import gt, lt
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,16 @@ class Comparison:
     passed: bool
 
 
+Compare = Callable[[Mapping[str, Any], Values], list[Comparison]]
+
+
 @dataclass(frozen=True)
 class Check:
     """What a check is called with, the spots it needs and what it compares."""
 
     arguments: Sequence[str]
     spots: Callable[[Mapping[str, Any]], list[Spot]]
-    compare: Callable[[Mapping[str, Any], Values], list[Comparison]]
+    compare: Compare
 
 
 def spots_of(name: str, arguments: Mapping[str, Any]) -> list[Spot]:
@@ -100,28 +104,18 @@ def _better_when_small(arguments: Mapping[str, Any], values: Values) -> list[Com
     return [Comparison(says, small > large)]
 
 
-def _below(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
-    """`curve` is below `limit` at each of `x` (all)."""
-    return [
-        Comparison(
-            f"{arguments['curve']} {value:.3g} below {arguments['limit']:g} at {x}",
-            value < arguments["limit"],
-        )
-        for x in _x(arguments)
-        for value in [values(arguments["curve"].at(x))]
-    ]
+def _beside(limit: str, holds: Callable[[float, float], bool]) -> Compare:
+    """Return what compares `curve` with `limit` at each of `x` (all): `below` it or `above`."""
 
+    def compare(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+        found = []
+        for x in _x(arguments):
+            value = values(arguments["curve"].at(x))
+            says = f"{arguments['curve']} {value:.3g} {limit} {arguments['limit']:g} at {x}"
+            found.append(Comparison(says, holds(value, arguments["limit"])))
+        return found
 
-def _beyond(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
-    """`curve` is above `limit` at each of `x` (all)."""
-    return [
-        Comparison(
-            f"{arguments['curve']} {value:.3g} above {arguments['limit']:g} at {x}",
-            value > arguments["limit"],
-        )
-        for x in _x(arguments)
-        for value in [values(arguments["curve"].at(x))]
-    ]
+    return compare
 
 
 def _x(arguments: Mapping[str, Any]) -> Sequence[Any]:
@@ -146,8 +140,8 @@ CHECKS = {
     "above": Check(("upper", "lower"), _of_pair, _above),
     "widens": Check(("upper", "lower"), _of_pair, _widens),
     "between": Check(("curve", "least", "most"), _of_curve, _between),
-    "below": Check(("curve", "limit"), _of_curve, _below),
-    "beyond": Check(("curve", "limit"), _of_curve, _beyond),
+    "below": Check(("curve", "limit"), _of_curve, _beside("below", lt)),
+    "beyond": Check(("curve", "limit"), _of_curve, _beside("above", gt)),
     "close": Check(("curve", "within"), _of_curve, _close),
     "better_when_small": Check(("curve", "small", "large"), _of_sizes, _better_when_small),
 }

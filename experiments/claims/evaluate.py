@@ -9,7 +9,7 @@ from typing import Any
 from experiments.claims import verdicts
 from experiments.claims.checks import Comparison, compare
 from experiments.claims.claim import Claim
-from experiments.claims.formulas import NUMBERS, command, compare_formula
+from experiments.claims.formulas import NUMBERS, compare_formula, printed_by
 from experiments.claims.numbers import shown
 from experiments.claims.spots import Figures, Limit, Spot
 from experiments.studies.fitted import was_fitted
@@ -86,7 +86,7 @@ def evaluate(paper: str, claim: Claim, outcomes: Outcomes) -> Row:
         verdict=judged.verdict,
         reason=_reason(claim, judged, outcomes),
         studies=studies,
-        command="" if studies else command(claim.formula, claim.computed),
+        command="" if studies else printed_by(claim.formula, claim.computed),
         runs=len(used),
         fitted=sum(fitted),
         chosen=claim.chosen,

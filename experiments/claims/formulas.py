@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -10,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from experiments.claims.checks import Comparison
-from experiments.studies.command import ended
+from experiments.studies.command import command, option
 from experiments.studies.reading import known
 from simlora.core.errors import InputError, nearest
 
@@ -92,78 +91,50 @@ FORMULAS: dict[str, Callable[[], Iterator[Comparison]]] = {
 }
 
 
-def dlora_lora_cost() -> list[float]:
-    """BA x over W x, which the calibration of the kernel is made with. Source: dLoRA (OSDI'24) Figure 5."""
-    from experiments.dlora.kernels import lora_cost
-
-    return lora_cost()
-
-
-def dlora_imbalance() -> list[float]:
-    """Share of queueing on the worst replica over that on the best, mean over seeds. Source: dLoRA Figure 2(b)."""
-    from experiments.dlora.replicas import imbalance
-
-    return imbalance()
-
-
-def dlora_inference() -> list[float]:
-    """The least share of inference in the time of replicas. Source: dLoRA (OSDI'24) Figure 15."""
-    from experiments.dlora.overhead import least_inference
-
-    return least_inference()
-
-
-def fastlibra(module: str, name: str, *arguments: str) -> list[float]:
-    """What a function of one of FastLibra's modules averages. Source: FastLibra, section 6."""
-    function = getattr(import_module(f"experiments.fastlibra.{module}"), name)
-    found: list[float] = function(*arguments)
-    return found
-
-
-def loraserve(module: str, name: str, *arguments: Any) -> list[float]:
-    """What a function of one of LoRAServe's modules finds. Source: LoRAServe, sections III and V."""
-    found = getattr(import_module(f"experiments.loraserve.{module}"), name)(*arguments)
+def found_by(module: str, name: str, *arguments: Any) -> list[float]:
+    """What a function of a paper's module finds; its docstring says of which figure or section."""
+    found = getattr(import_module(f"experiments.{module}"), name)(*arguments)
     return list(found) if isinstance(found, list) else [float(found)]
 
 
 NUMBERS: dict[str, Callable[[], list[float]]] = {
-    "dlora_lora_cost": dlora_lora_cost,
-    "dlora_imbalance": dlora_imbalance,
-    "dlora_inference": dlora_inference,
-    "fastlibra_vllm_ttft": partial(fastlibra, "over_time", "ttft_ms"),
-    "fastlibra_invalid": partial(fastlibra, "over_time", "invalid"),
-    "fastlibra_ttft": partial(fastlibra, "reductions", "ttft"),
-    "fastlibra_tpot": partial(fastlibra, "reductions", "tpot"),
-    "fastlibra_peak": partial(fastlibra, "reductions", "peak"),
-    "fastlibra_translation": partial(fastlibra, "reductions", "translation"),
-    "fastlibra_agent": partial(fastlibra, "reductions", "agent"),
-    "fastlibra_chatbot_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "chatbot"),
-    "fastlibra_chatbot_tpot": partial(fastlibra, "reductions", "alone", "tpot_s", "chatbot"),
-    "fastlibra_chatbot_peak": partial(fastlibra, "reductions", "alone_peak", "chatbot"),
-    "fastlibra_translation_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "translation"),
-    "fastlibra_agent_ttft": partial(fastlibra, "reductions", "alone", "ttft_s", "agent"),
-    "fastlibra_chatbot_wom": partial(fastlibra, "averages", "without_in", "chatbot", "wom"),
-    "fastlibra_chatbot_wos": partial(fastlibra, "averages", "without_in", "chatbot", "wos"),
-    "fastlibra_hbm": partial(fastlibra, "averages", "hbm"),
-    "fastlibra_hits": partial(fastlibra, "averages", "hits"),
-    "fastlibra_wom": partial(fastlibra, "averages", "without", "wom"),
-    "fastlibra_wos": partial(fastlibra, "averages", "without", "wos"),
-    "fastlibra_wol": partial(fastlibra, "averages", "without", "wol"),
-    "fastlibra_many": partial(fastlibra, "averages", "many"),
-    "loraserve_beside": partial(loraserve, "co_served", "beside", 3.0),
-    "loraserve_figure_3": partial(loraserve, "ranks", "figure_3"),
-    "loraserve_figure_4": partial(loraserve, "ranks", "figure_4"),
-    "loraserve_figure_5": partial(loraserve, "ranks", "figure_5"),
-    "loraserve_throughput": partial(loraserve, "rates", "throughput"),
-    "loraserve_gpus": partial(loraserve, "rates", "gpus"),
-    "loraserve_ttft": partial(loraserve, "improvements", "ttft"),
-    "loraserve_tbt": partial(loraserve, "improvements", "tbt"),
-    "loraserve_storage": partial(loraserve, "servers", "fewest_adapters"),
-    "loraserve_four_servers": partial(loraserve, "scaling", "published_rates", [4]),
-    "loraserve_hundred_adapters": partial(loraserve, "rates", "throughput", [100]),
-    "loraserve_poisson": partial(loraserve, "improvements", "poisson"),
-    "loraserve_scaling": partial(loraserve, "scaling", "published_rates"),
-    "loraserve_top": partial(loraserve, "shares", "of_the_week"),
+    "dlora_lora_cost": partial(found_by, "dlora.kernels", "lora_cost"),
+    "dlora_imbalance": partial(found_by, "dlora.replicas", "imbalance"),
+    "dlora_inference": partial(found_by, "dlora.overhead", "least_inference"),
+    "fastlibra_vllm_ttft": partial(found_by, "fastlibra.over_time", "ttft_ms"),
+    "fastlibra_invalid": partial(found_by, "fastlibra.over_time", "invalid"),
+    "fastlibra_ttft": partial(found_by, "fastlibra.reductions", "ttft"),
+    "fastlibra_tpot": partial(found_by, "fastlibra.reductions", "tpot"),
+    "fastlibra_peak": partial(found_by, "fastlibra.reductions", "peak"),
+    "fastlibra_translation": partial(found_by, "fastlibra.reductions", "translation"),
+    "fastlibra_agent": partial(found_by, "fastlibra.reductions", "agent"),
+    "fastlibra_chatbot_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "chatbot"),
+    "fastlibra_chatbot_tpot": partial(found_by, "fastlibra.reductions", "alone", "tpot_s", "chatbot"),
+    "fastlibra_chatbot_peak": partial(found_by, "fastlibra.reductions", "alone_peak", "chatbot"),
+    "fastlibra_translation_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "translation"),
+    "fastlibra_agent_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "agent"),
+    "fastlibra_chatbot_wom": partial(found_by, "fastlibra.averages", "without_in", "chatbot", "wom"),
+    "fastlibra_chatbot_wos": partial(found_by, "fastlibra.averages", "without_in", "chatbot", "wos"),
+    "fastlibra_hbm": partial(found_by, "fastlibra.averages", "hbm"),
+    "fastlibra_hits": partial(found_by, "fastlibra.averages", "hits"),
+    "fastlibra_wom": partial(found_by, "fastlibra.averages", "without", "wom"),
+    "fastlibra_wos": partial(found_by, "fastlibra.averages", "without", "wos"),
+    "fastlibra_wol": partial(found_by, "fastlibra.averages", "without", "wol"),
+    "fastlibra_many": partial(found_by, "fastlibra.averages", "many"),
+    "loraserve_beside": partial(found_by, "loraserve.co_served", "beside", 3.0),
+    "loraserve_figure_3": partial(found_by, "loraserve.ranks", "figure_3"),
+    "loraserve_figure_4": partial(found_by, "loraserve.ranks", "figure_4"),
+    "loraserve_figure_5": partial(found_by, "loraserve.ranks", "figure_5"),
+    "loraserve_throughput": partial(found_by, "loraserve.rates", "throughput"),
+    "loraserve_gpus": partial(found_by, "loraserve.rates", "gpus"),
+    "loraserve_ttft": partial(found_by, "loraserve.improvements", "ttft"),
+    "loraserve_tbt": partial(found_by, "loraserve.improvements", "tbt"),
+    "loraserve_storage": partial(found_by, "loraserve.servers", "fewest_adapters"),
+    "loraserve_four_servers": partial(found_by, "loraserve.scaling", "published_rates", [4]),
+    "loraserve_hundred_adapters": partial(found_by, "loraserve.rates", "throughput", [100]),
+    "loraserve_poisson": partial(found_by, "loraserve.improvements", "poisson"),
+    "loraserve_scaling": partial(found_by, "loraserve.scaling", "published_rates"),
+    "loraserve_top": partial(found_by, "loraserve.shares", "of_the_week"),
 }
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
 
@@ -192,26 +163,20 @@ COMMANDS = {
 """What prints, or draws, numbers that are of no point of a study."""
 
 
-def command(formula: str, computed: str) -> str:
+def printed_by(formula: str, computed: str) -> str:
     """Return the command that prints a formula's comparisons or a computed number; empty for neither."""
     if formula:
         return f"python -m experiments.claims.formulas {formula}"
     return f"python -m {COMMANDS[computed]}" if computed in COMMANDS else ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparisons of formulas. Returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.claims.formulas",
-        description="Compare formulas of the papers with simlora's.",
-    )
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(FORMULAS)} (default: all)")
-    names = parser.parse_args(arguments).names
-    return ended(lambda: _print([known(name, FORMULAS, "formula") for name in names or FORMULAS]))
-
-
-def _print(names: Sequence[str]) -> None:
-    for name in names:
+@command(
+    option("names", nargs="*", metavar="NAME", help=f"{', '.join(FORMULAS)} (default: all)"),
+    about="Compare formulas of the papers with simlora's.",
+)
+def main(names: Sequence[str]) -> None:
+    """Print the comparisons of formulas."""
+    for name in [known(name, FORMULAS, "formula") for name in names or FORMULAS]:
         print(name)
         for comparison in FORMULAS[name]():
             print(f"  {'so' if comparison.passed else 'NOT SO'}: {comparison.says}")

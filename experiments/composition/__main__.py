@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,7 +22,7 @@ from experiments.cross_table.slots import exchanges
 from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
-from experiments.studies.command import ended, made
+from experiments.studies.command import JOBS, command, made, option
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
 
@@ -33,54 +32,48 @@ SYSTEM = ROOT / "simlora" / "conf" / "system" / f"{NAME}.yaml"
 TRIALS, SEEDS = 100, 3
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search, judge, print and write; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.composition",
-        description="Search over all policy slots for the composition that carries most on the training workloads of "
-        "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
-        epilog=f"It takes one and a half to two hours of two cores. {HELP}",
-    )
-    parser.add_argument("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    parser.add_argument(
+@command(
+    option("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})"),
+    option("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})"),
+    JOBS,
+    option(
         "--docs",
         type=Path,
         help="folder of composition.md, its table and figures (default: docs, for the default trials and seeds)",
-    )
-    parser.add_argument(
+    ),
+    option(
         "--publish",
         type=Path,
         help="the system's file (default: in simlora/conf/system, for the default ones too)",
-    )
-    options = parser.parse_args(arguments)
-    return ended(lambda: _find(read(), options))
-
-
-def _find(world: World, options: argparse.Namespace) -> None:
-    whole("--trials", options.trials, "compositions", least=1)
-    whole("--seeds", options.seeds, "seeds", least=1)
-    whole_study = (options.trials, options.seeds) == (TRIALS, SEEDS)
-    docs = options.docs or (ROOT / "docs" if whole_study else None)
-    publish = options.publish or (SYSTEM if whole_study else None)
+    ),
+    about="Search over all policy slots for the composition that carries most on the training workloads of "
+    "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
+    epilog=f"It takes one and a half to two hours of two cores. {HELP}",
+)
+def main(trials: int, seeds: int, jobs: int, docs: Path | None, publish: Path | None) -> None:
+    """Search, judge, print and write."""
+    whole("--trials", trials, "compositions", least=1)
+    whole("--seeds", seeds, "seeds", least=1)
+    world, every = read(), range(seeds)
+    whole_study = (trials, seeds) == (TRIALS, SEEDS)
+    docs = docs or (ROOT / "docs" if whole_study else None)
+    publish = publish or (SYSTEM if whole_study else None)
     if docs:
         made((docs / AHEAD).parent, "--docs")
     base = world.systems[BASE]
     space = read_space()
-    searched = explore(world, space, world.of(TRAINING), options.trials, options.jobs, _tell)
-    found = chosen(world, searched.tried, base, world.of(TRAINING), options.jobs)
-    rivals = tuned(world, list(world.systems.values()), world.of(TRAINING), options.jobs)
+    searched = explore(world, space, world.of(TRAINING), trials, jobs, _tell)
+    found = chosen(world, searched.tried, base, world.of(TRAINING), jobs)
+    rivals = tuned(world, list(world.systems.values()), world.of(TRAINING), jobs)
     published = [one.system for one in rivals]
-    seeds = range(options.seeds)
-    rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, options.jobs)
+    rows = compare(world, [found.system, *published], list(world.workloads.values()), every, jobs)
     held_out = [row for row in rows if row.workload.part == HELD_OUT]
     cells = [(row, cell_of(row, NAME)) for row in held_out]
     others = [*as_published(space, found.system), *told_wrong(world, found.system)]
     swaps = [[*exchanges(world, found.system, base, row.workload), *others] for row in held_out]
-    swapped = parts(world, cells, swaps, options.jobs)
+    swapped = parts(world, cells, swaps, jobs)
     here = {
-        (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
+        (cell.system.name, row.workload.name): cell.carried[every[0]].met_rps
         for row in rows
         for cell in row.cells
     }
@@ -91,12 +84,12 @@ def _find(world: World, options: argparse.Namespace) -> None:
         rows=rows,
         published=published,
         ablation={row.workload.name: one for row, one in zip(held_out, swapped, strict=True)},
-        oracle=_oracle(world, found.system, seeds, here, options.jobs),
+        oracle=_oracle(world, found.system, every, here, jobs),
         alone=alone(searched.tried, [one.carried for one in rivals], world.of(TRAINING)),
         others=in_other_worlds(
-            world, [row.workload for row in held_out], found.system, published, here, options.jobs
+            world, [row.workload for row in held_out], found.system, published, here, jobs
         ),
-        seeds=options.seeds,
+        seeds=seeds,
     )
     _print(study)
     if docs:

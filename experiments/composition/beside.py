@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,7 +13,7 @@ from experiments.composition.judging import NAME, TITLE
 from experiments.cross_table.capacities import Asked, Carried, Reading, geometric, search, span, times
 from experiments.cross_table.page import spanned
 from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
-from experiments.studies.command import ended
+from experiments.studies.command import JOBS, command, option
 from simlora.core.checks import whole
 
 KEEPS_NONE: Mapping[str, Any] = {"replica.prefix_caching": False}
@@ -32,17 +31,11 @@ MECHANISMS: Mapping[str, Mapping[str, Any]] = {
 SERVER: Mapping[str, Any] = {"cluster.replicas": 3}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search and print; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.composition.beside", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3, help="of each capacity (default: 3)")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(read(), options.seeds, options.jobs))
-
-
-def _run(world: World, seeds: int, jobs: int) -> None:
+@command(option("--seeds", type=int, default=3, help="of each capacity (default: 3)"), JOBS, about=__doc__)
+def main(seeds: int, jobs: int) -> None:
+    """Search and print."""
     whole("--seeds", seeds, "seeds", least=1)
+    world = read()
     workloads, every = world.of(HELD_OUT), range(seeds)
     base = System(NAME, TITLE, FOUND)
     found = _carried(world, base, workloads, every, jobs, {})

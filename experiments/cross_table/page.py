@@ -10,6 +10,7 @@ from experiments.cross_table.compared import SHARE, Cell, Row
 from experiments.cross_table.tuning import SHORT, told
 from experiments.cross_table.why import Part
 from experiments.cross_table.world import TRAINING, World
+from experiments.studies import markdown as tables
 
 COMMAND = "python -m experiments.cross_table"
 PICTURE = "figures/cross_table/capacity.png"
@@ -73,9 +74,10 @@ def markdown(world: World, rows: Sequence[Row], reasons: Mapping[str, Sequence[P
         "*Not to be told from it*: systems whose capacity is not lower beyond doubt. *Why*: what the winner carries "
         f"with one slot as S-LoRA has it, where that changes it by {100 * TELLS:.0f} % or more, beyond doubt.",
         "",
-        "| workload | ahead | capacity | of the bound | not to be told from it | why |",
-        "|---|---|---|---|---|---|",
-        *(_winner(row, reasons.get(row.workload.name, ())) for row in rows),
+        tables.table(
+            ["workload", "ahead", "capacity", "of the bound", "not to be told from it", "why"],
+            (_winner(row, reasons.get(row.workload.name, ())) for row in rows),
+        ),
         "",
     ]
     for row in rows:
@@ -106,9 +108,9 @@ def _tuned(world: World, row: Row) -> list[str]:
     ]
 
 
-def _winner(row: Row, parts: Sequence[Part]) -> str:
+def _winner(row: Row, parts: Sequence[Part]) -> list[str]:
     others = ", ".join(cell.system.title for cell in row.level if cell is not row.best)
-    cells = [
+    return [
         row.workload.title,
         row.best.system.title,
         spanned(row.best.capacity),
@@ -116,7 +118,6 @@ def _winner(row: Row, parts: Sequence[Part]) -> str:
         "" if math.isnan(row.best.capacity.low) else others or "none",
         why(parts) if parts else "it has S-LoRA's slots",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def why(parts: Sequence[Part]) -> str:
@@ -149,17 +150,14 @@ def _section(row: Row) -> list[str]:
         f"The bound of the GPUs is {number(bound.gpu_rps)} requests/s{links}; {number(bound.cheapest_rps)} if the 5 % "
         "of the requests that cost most were never served.",
         "",
-        f"| {' | '.join(COLUMNS)} |",
-        f"|{'---|' * len(COLUMNS)}",
-        *(f"| {' | '.join(_cells(row, cell))} |" for cell in row.cells),
+        tables.table(COLUMNS, (_cells(row, cell) for cell in row.cells)),
         "",
     ]
 
 
 def _cells(row: Row, cell: Cell) -> list[str]:
     if cell.refused:
-        refused = cell.refused.replace("|", "\\|")
-        return [cell.system.title, f"refused: {refused}", *[""] * (len(COLUMNS) - 2)]
+        return [cell.system.title, f"refused: {cell.refused}", *[""] * (len(COLUMNS) - 2)]
     figures = cell.figures
     return [
         cell.system.title,

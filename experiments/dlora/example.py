@@ -6,10 +6,9 @@ One request of three iterations, each 50 ms merged and 100 ms unmerged; to merge
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
 from experiments.dlora.slower import FOLDER
-from experiments.studies.command import alone
+from experiments.studies.command import command
 from simlora.api import simulate
 
 PUBLISHED_MS = {"dlora_unmerged_only": 300, "dlora_merged_only": 250}
@@ -24,12 +23,9 @@ def milliseconds(system: str) -> float:
     return round(1e3 * float(summary["latency_s"]["mean"]), 6)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print what they take. Returns the exit status."""
-    return alone("experiments.dlora.example", __doc__, _say, arguments)
-
-
-def _say() -> None:
+@command()
+def main() -> None:
+    """Print what they take."""
     for system, published_ms in PUBLISHED_MS.items():
         print(f"{system}: {milliseconds(system):g} ms, {published_ms} in the paper")
 

@@ -6,10 +6,11 @@ Figure 5, what adapters add to an iteration, from the calibrations; and section 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.dlora.calibration import (
     BATCH,
@@ -24,14 +25,9 @@ from experiments.dlora.calibration import (
     prefill_share,
 )
 from experiments.dlora.example import PUBLISHED_MS, milliseconds
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, INK, THEIRS, plain, save
 from simlora.latency import calibration as calibrations
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 MODELS = {"Llama-2-7B": MEASURED, "Llama-2-13B": DERIVED[0], "Llama-2-70B, TP 4": DERIVED[1]}
 
@@ -96,14 +92,11 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     plain(ax)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/dlora", "experiments.dlora.kernels", __doc__, _say, arguments)
-
-
-def _say(out: Path) -> None:
+@command(into("outputs/dlora"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     for stem, draw in FIGURES.items():
-        save(draw(), out / f"{stem}.png")
+        save(draw(), folder / f"{stem}.png")
     print(f"BAx over Wx in a prefill of {BATCH} adapters: {lora_cost()[0]:.3f}, {FIGURE_5} in the paper")
 
 

@@ -8,22 +8,19 @@ the authors count it. What the solver takes us is in summary.json (simulation.mi
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import matplotlib
+from matplotlib import pyplot as plt
 
 from experiments.claims.checks import Comparison
 from experiments.dlora.paper import FOLDER, SEEDS
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, INK, legend_below, plain, write
 from experiments.studies.several import Several, of_study
 from experiments.studies.study import Study, read
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 PUBLISHED = 0.967
 MILLISECONDS_S = 1.0
@@ -113,14 +110,11 @@ def draw(path: Path) -> None:
     write(figure, path)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/dlora", "experiments.dlora.overhead", __doc__, _say, arguments)
-
-
-def _say(out: Path) -> None:
-    draw(out / "figure_15_shares.png")
-    print(out / "figure_15_shares.png")
+@command(into("outputs/dlora"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
+    draw(folder / "figure_15_shares.png")
+    print(folder / "figure_15_shares.png")
     for one in of_study(study(), SEEDS):
         found, taken = mean(one), plan_s(one)
         plans = fmean(outcome.summary["migration"]["plans"] for outcome in one.outcomes)

@@ -7,18 +7,20 @@ A summary does not tell these apart, so the runs of the two studies are made ane
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.claims.spots import Curve
 from experiments.dlora.paper import FOLDER, SEEDS
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, INK, plain, save
 from experiments.studies.points import Point
 from experiments.studies.several import runs
@@ -26,11 +28,6 @@ from experiments.studies.study import Study, read
 from experiments.studies.tables import of_run
 from simlora.api import simulate
 from simlora.results.result import Result
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 SPREAD = 2.6
 """That of the other figures."""
@@ -184,14 +181,11 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     plain(ax)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/dlora", "experiments.dlora.replicas", __doc__, _say, arguments)
-
-
-def _say(out: Path) -> None:
+@command(into("outputs/dlora"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     for stem, draw in FIGURES.items():
-        save(draw(), out / f"{stem}.png")
+        save(draw(), folder / f"{stem}.png")
     for line in lines():
         print(line)
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.workload.shape import DIURNAL, SLOTS_A_DAY, Shape, harmonics, read_shape
@@ -42,20 +41,14 @@ def criterion(shape: Shape, count: int) -> float:
     return float(slots * libm.log(fit(shape, count)[1] ** 2) + (2 * count + 1) * libm.log(slots))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the harmonics of a file's days. Returns the exit status."""
-    parser = parser_of("experiments.dlora.shape", __doc__)
-    parser.add_argument(
-        "file", nargs="?", type=Path, default=TRACES / NAME, help=f"{NAME} of dLoRA's artifact"
-    )
-    path = parser.parse_args(arguments).file
-    return ended(lambda: _say(path))
-
-
-def _say(path: Path) -> None:
-    if not path.exists():
-        raise InputError(f"there is no {path}; SIMLORA_TRACE_DIR says where {NAME} is")
-    shape = read_shape(str(path))
+@command(
+    option("file", nargs="?", type=Path, default=TRACES / NAME, help=f"{NAME} of dLoRA's artifact"),
+)
+def main(file: Path) -> None:
+    """Print the harmonics of a file's days."""
+    if not file.exists():
+        raise InputError(f"there is no {file}; SIMLORA_TRACE_DIR says where {NAME} is")
+    shape = read_shape(str(file))
     print("harmonics   left %   criterion   the last one: cosine, sine")
     for count in range(1, MOST + 1):
         bends, left = fit(shape, count)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.dlora.calibration import DERIVED, MEASURED, name
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from simlora.calibrate.calibration_file import committed, derived, published, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
@@ -76,12 +76,9 @@ def example() -> dict[str, Any]:
     }
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files. Returns the exit status."""
-    return into(FOLDER, "experiments.dlora.slower", __doc__, _write, arguments)
-
-
-def _write(folder: Path) -> None:
+@command(into(FOLDER))
+def main(folder: Path) -> None:
+    """Write the files."""
     for stem, tree in files().items():
         path = folder / f"{stem}.yaml"
         save(path, written(tree, {}))

@@ -9,13 +9,13 @@ HBM, as one bar has both.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
-from experiments.studies.command import alone
+from experiments.studies.command import command
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
@@ -113,31 +113,21 @@ def many() -> list[float]:
     ]
 
 
-def lines() -> Iterator[str]:
-    """Yield what is printed."""
+@command(epilog=HELP)
+def main() -> None:
+    """Print the averages."""
     published = {"wom": "1.27, 1.18, 19.8 %", "wos": "1.24, 1.15, 17.2 %", "wol": "1.13, 1.11, 13.1 %"}
     for study, title in (("figure_15", ""), ("figure_15_link_3", ", copies at 3 GB/s")):
         for part, said in published.items():
             found = list(zip(*each_seed(part, study), strict=True))
-            shown = (f"{fmean(values):.3f} +- {stdev(values) / len(values) ** 0.5:.3f}" for values in found)
-            yield "{}: TTFT {}, TPOT {}, peak lower by {} % (published {}){}".format(
-                part, *shown, said, title
+            ttft, tpot, peak = (
+                f"{fmean(values):.3f} +- {stdev(values) / len(values) ** 0.5:.3f}" for values in found
             )
-    yield "HBM in use over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.2, 2.6)".format(*hbm())
-    yield "hit rate over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.3, 3.2)".format(*hits())
-    yield "1000 and 2000 adapters: TTFT less by {:.1f} %, TPOT by {:.1f} % (published 55.4, 16.2)".format(
-        *many()
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the averages. Returns the exit status."""
-    return alone("experiments.fastlibra.averages", __doc__, _say, arguments, HELP)
-
-
-def _say() -> None:
-    for line in lines():
-        print(line)
+            print(f"{part}: TTFT {ttft}, TPOT {tpot}, peak lower by {peak} % (published {said}){title}")
+    print("HBM in use over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.2, 2.6)".format(*hbm()))
+    print("hit rate over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.3, 3.2)".format(*hits()))
+    less = "1000 and 2000 adapters: TTFT less by {:.1f} %, TPOT by {:.1f} % (published 55.4, 16.2)"
+    print(less.format(*many()))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,10 @@ from experiments.dlora import calibration as dlora
 from experiments.profiles import derive
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
-from experiments.studies.command import ended, made, parser_of
+from experiments.studies.command import command, into, option
 from experiments.studies.markdown import by_column
 from simlora.calibrate.calibration_file import CALIBRATIONS, derived, save, written
+from simlora.core.errors import InputError
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
@@ -233,18 +234,14 @@ def table(sheets: Sequence[Sheet]) -> str:
     return by_column("ms, unless it says otherwise", columns)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; print what comes out. Returns the exit status."""
-    parser = parser_of("experiments.fastlibra.calibration", __doc__)
-    parser.add_argument("--peer-link", choices=LINKS, help="another link between the cards of a replica")
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    options = parser.parse_args(arguments)
-    if options.peer_link and options.out == CALIBRATIONS:
-        parser.error("--peer-link is a what-if: give it a folder with --out")
-    return ended(lambda: _write(made(options.out), options.peer_link))
-
-
-def _write(folder: Path, peer_link: str | None) -> None:
+@command(
+    option("--peer-link", choices=LINKS, help="another link between the cards of a replica"),
+    into(CALIBRATIONS),
+)
+def main(peer_link: str | None, folder: Path) -> None:
+    """Write the files; print what comes out."""
+    if peer_link and folder == CALIBRATIONS:
+        raise InputError("--peer-link is a what-if: give it a folder with --out")
     sheets = []
     for shape, tp in SOURCES:
         path = folder / f"{setting(shape, tp).name}.yaml"

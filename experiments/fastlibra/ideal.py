@@ -9,10 +9,9 @@ each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 
 from experiments.scenarios import scenario
-from experiments.studies.command import alone
+from experiments.studies.command import command
 from simlora.engine.cluster.simulation import Simulation
 from simlora.workload.reuse import ideal_reuse
 
@@ -29,20 +28,16 @@ def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
     return ideal.found_blocks, recorder.cached_tokens // run.trace.hash_block_tokens, ideal.blocks
 
 
-def lines() -> Iterator[str]:
-    """Yield what is printed."""
+@command()
+def main() -> None:
+    """Print the hit rates; 2 without the trace."""
     for adapters, title in ((0, "the base model"), (100, "100 adapters, one a session")):
         for how, overrides in (("one by one", ONE_BY_ONE), ("at their times", ())):
             ideal, simulated, blocks = found(adapters, *overrides)
-            yield (
+            print(
                 f"{title}, {how}: {simulated:,} of {blocks:,} blocks, {simulated / blocks:.2%}; "
                 f"ideal {ideal:,}, {ideal / blocks:.2%}"
             )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the hit rates; 2 without the trace."""
-    return alone("experiments.fastlibra.ideal", __doc__, lambda: print(*lines(), sep="\n"), arguments)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,11 @@ fifths of PCIe 4.0 x16 are: 3 is what S-LoRA's adapters take on an A10G (docs/ca
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.fastlibra.calibration import setting
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from simlora.calibrate.calibration_file import committed, derived, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
@@ -30,12 +29,9 @@ def slower(gb_per_s: float) -> dict[str, Any]:
     return tree
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; returns the exit status."""
-    return into(FOLDER, "experiments.fastlibra.links", __doc__, _write, arguments)
-
-
-def _write(folder: Path) -> None:
+@command(into(FOLDER))
+def main(folder: Path) -> None:
+    """Write the files."""
     for gb_per_s in LINK_GB:
         path = folder / f"link_{gb_per_s}.yaml"
         save(path, written(slower(gb_per_s), {}))

@@ -15,22 +15,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.fastlibra.reductions import SCENARIOS, study
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, GRID, save
 from experiments.studies.points import Point, written
 from experiments.studies.running import figure_of, run_all
 from simlora.api import simulate
 from simlora.results.result import Result
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 DURATION_S = 1800.0
 TWICE = [1, 2, 3, 2, 1, 2, 3, 2, 1]
@@ -228,12 +225,9 @@ def figures() -> Iterator[tuple[str, Figure, list[str]]]:
     yield "figure_14", figure_14(day), said
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/fastlibra", "experiments.fastlibra.over_time", __doc__, _say, arguments)
-
-
-def _say(folder: Path) -> None:
+@command(into("outputs/fastlibra"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     for name, figure, said in figures():
         save(figure, folder / f"{name}.png")
         for line in said:

@@ -17,19 +17,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.command import ended, made, parser_of
+from experiments.studies.command import JOBS, command, into
 from experiments.studies.draw import COLOURS, INK, plain, write
 from experiments.studies.points import Point, points
 from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parent
 SCENARIOS = {"chatbot": "chatbot", "translation": "translation", "agent": "personal agent"}
@@ -230,19 +227,12 @@ def lines(found: Sequence[Cell]) -> Iterator[str]:
         yield f"peak {ahead(found, other):.2f} times {other}'s (published {theirs}), which has none in {none} cells"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw Figure 11 and print its reductions. Returns the exit status."""
-    parser = parser_of("experiments.fastlibra.reductions", __doc__, HELP)
-    parser.add_argument("--out", type=Path, default=Path("outputs/fastlibra"), help="where PNG and CSV go")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _say(made(options.out), options.jobs))
-
-
-def _say(out: Path, jobs: int) -> None:
+@command(into("outputs/fastlibra"), JOBS, epilog=HELP)
+def main(folder: Path, jobs: int) -> None:
+    """Draw Figure 11 and print its reductions."""
     found = cells(jobs)
-    write(draw(found), out / "figure_11.png")
-    with (out / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
+    write(draw(found), folder / "figure_11.png")
+    with (folder / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)
         bars = [(metric, system) for metric in ("ttft_s", "tpot_s", "peak_rps") for system in systems]
@@ -250,7 +240,7 @@ def _say(out: Path, jobs: int) -> None:
         for cell in found:
             numbers = [_bar(cell, metric, system) for metric, system in bars]
             table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
-    print(f"figure_11 -> {out}/figure_11.png, .csv")
+    print(f"figure_11 -> {folder}/figure_11.png, .csv")
     for line in lines(found):
         print(f"  {line}")
 

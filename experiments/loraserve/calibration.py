@@ -45,7 +45,7 @@ from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
 from experiments.profiles import derive
 from experiments.profiles.scaling import model
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.markdown import by_column
 from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
 from simlora.core.errors import InputError
@@ -232,12 +232,9 @@ def sheets(made: Sequence[Calibration]) -> str:
     return by_column("what comes out, ms", columns)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; print what was fitted and what comes out. Returns the exit status."""
-    return into(CALIBRATIONS, "experiments.loraserve.calibration", __doc__, _write, arguments)
-
-
-def _write(folder: Path) -> None:
+@command(into(CALIBRATIONS))
+def main(folder: Path) -> None:
+    """Write the files; print what was fitted and what comes out."""
     if not available():
         raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
     found = [save(folder / f"{name(shape, tp)}.yaml", as_yaml(shape, tp)) for shape, tp in ALL]

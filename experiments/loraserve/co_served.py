@@ -12,19 +12,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from experiments.studies import markdown
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.points import Point
 from experiments.studies.tables import of_run
 from simlora.results.result import Result
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 LOWEST = 8
 BESIDE = (8, 32, 128)
@@ -131,12 +128,9 @@ def draw(found: Waits) -> Figure:
     return figure
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/loraserve", "experiments.loraserve.co_served", __doc__, _say, arguments)
-
-
-def _say(folder: Path) -> None:
+@command(into("outputs/loraserve"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     found = waits()
     print(f"P95 of TTFT of the requests of rank {LOWEST}:\n\n{table(found)}\n")
     print(f"Published: {PUBLISHED:.0f} % more beside rank 128, at a load that is not told.")

@@ -7,9 +7,9 @@ on one simulated server, with the lengths of the Azure conversation trace; their
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from experiments.studies.command import alone
+from experiments.studies.command import command
 from simlora.api.cache import HELP
 from simlora.api.operating_points import filled
 from simlora.api.preparing import composed
@@ -27,12 +27,9 @@ def points(tp: int) -> dict[int, float]:
     return {int(rank): float(tps) for rank, tps in config.placement.operating_points.items()}
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print both, and what rank 128 has of rank 8's. Returns the exit status."""
-    return alone("experiments.loraserve.operating_points", __doc__, _say, arguments, HELP)
-
-
-def _say() -> None:
+@command(epilog=HELP)
+def main() -> None:
+    """Print both, and what rank 128 has of rank 8's."""
     print("tokens per second within a P95 of TTFT of 10 s, Llama-7B on A100 40 GB")
     for tp, published in PUBLISHED.items():
         ours = points(tp)

@@ -8,24 +8,20 @@ stated: it is taken to be one GPU, where adapters weigh most.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
-
-from experiments.loraserve.fitting import name
-from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, Runs, available, runs
-from experiments.loraserve.single import Single
-from experiments.studies.command import into
-from experiments.studies.draw import COLOURS, THEIRS, plain, save
-from experiments.studies.markdown import by_column
-from simlora.latency import calibration as calibrations
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+
+from experiments.loraserve.fitting import name
+from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, Runs, available, runs
+from experiments.loraserve.single import Single
+from experiments.studies.command import command, into
+from experiments.studies.draw import COLOURS, THEIRS, plain, save
+from experiments.studies.markdown import by_column
+from simlora.latency import calibration as calibrations
 
 RANKS = (8, 16, 32, 64, 128)
 LOWEST, HIGHEST = RANKS[0], RANKS[-1]
@@ -175,12 +171,9 @@ def table(data: Runs | None) -> str:
     return by_column("", columns)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/loraserve", "experiments.loraserve.ranks", __doc__, _say, arguments)
-
-
-def _say(folder: Path) -> None:
+@command(into("outputs/loraserve"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     data = runs() if available() else None
     print(f"A prompt of {PROMPT:,} tokens:\n\n{table(data)}\n")
     print(f"Figure 3: {figure_3():.2f} times, published {PUBLISHED['figure_3']}")

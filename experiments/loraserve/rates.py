@@ -11,22 +11,19 @@ which the claims are judged. What Toppings' own authors publish (CaraServe, Algo
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 from experiments.loraserve.carried import Servers, highest_rps
 from experiments.studies import markdown
-from experiments.studies.command import ended, made, parser_of
+from experiments.studies.command import JOBS, command, into
 from experiments.studies.draw import COLOURS, plain, save
 from experiments.studies.study import read
 from simlora.api.cache import HELP
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 STUDY = Path(__file__).with_name("figure_17.yaml")
 SYSTEMS = {
@@ -103,23 +100,15 @@ def draw(found: Rates) -> Figure:
     return figure
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the rates and draw them. Returns the exit status."""
-    parser = parser_of("experiments.loraserve.rates", __doc__, HELP)
-    parser.add_argument("--out", type=Path, default=Path("outputs/loraserve"), help="folder of the picture")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _say(options.out, options.jobs))
-
-
-def _say(out: Path, jobs: int) -> None:
-    made(out)
+@command(into("outputs/loraserve"), JOBS, epilog=HELP)
+def main(folder: Path, jobs: int) -> None:
+    """Print the rates and draw them."""
     found = rates(jobs)
     print(table(found))
     print(
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
     )
-    save(draw(found), out / "rates.png")
+    save(draw(found), folder / "rates.png")
 
 
 if __name__ == "__main__":

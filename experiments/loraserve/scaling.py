@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.loraserve.carried import Servers, highest_rps
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from experiments.studies.study import read
 from simlora import capacity
 
@@ -55,22 +55,24 @@ def published_rates(numbers: Sequence[int] = tuple(PUBLISHED_RPS)) -> list[float
     return highest_rps(curves)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for every number of servers, each as soon as it is known. Returns the exit status."""
-    parser = parser_of("experiments.loraserve.scaling", __doc__)
-    many = ", ".join(map(str, SERVERS))
-    parser.add_argument("servers", nargs="*", type=int, metavar="SERVERS", help=f"how many (default: {many})")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _say(options.servers or SERVERS))
-
-
-def _say(numbers: Sequence[int]) -> None:
+@command(
+    option(
+        "servers",
+        nargs="*",
+        type=int,
+        default=SERVERS,
+        metavar="SERVERS",
+        help=f"how many (default: {', '.join(map(str, SERVERS))})",
+    )
+)
+def main(servers: Sequence[int]) -> None:
+    """Print a line for every number of servers, each as soon as it is known."""
     print(f"{'servers':>8}{'adapters':>10}{'requests/s':>12}{'a server':>10}{'published':>11}")
-    for servers in numbers:
-        found = rate_rps(servers)
-        published = PUBLISHED_RPS.get(servers, "")
+    for count in servers:
+        found = rate_rps(count)
+        published = PUBLISHED_RPS.get(count, "")
         print(
-            f"{servers:>8}{25 * servers // 4:>10,}{found:>12,.1f}{found / servers:>10.2f}{published:>11}",
+            f"{count:>8}{25 * count // 4:>10,}{found:>12,.1f}{found / count:>10.2f}{published:>11}",
             flush=True,
         )
 

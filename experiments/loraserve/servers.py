@@ -17,24 +17,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from experiments.studies import markdown
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, legend_below, plain, save
 from experiments.studies.points import point
 from experiments.studies.running import run_all
 from experiments.studies.study import read
 from simlora.api import simulate
 from simlora.results.result import Result
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 SYSTEMS = {
     "loraserve": "LoRAServe",
@@ -215,12 +212,9 @@ def _frame(ax: Axes) -> None:
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/loraserve", "experiments.loraserve.servers", __doc__, _say, arguments)
-
-
-def _say(folder: Path) -> None:
+@command(into("outputs/loraserve"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     open_trace = figure_12()
     print(f"Figure 12, {OPEN_RATE} requests/s, ranks' demand exponential:\n\n{table_12(open_trace)}\n")
     by_rate = {rate: figure_18(rate) for rate in RATES}

@@ -12,20 +12,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
 from experiments.scenarios import scenario
-from experiments.studies.command import into
+from experiments.studies.command import command, into
 from experiments.studies.draw import COLOURS, legend_below, plain, save
 from simlora.workload.popularity import Zipf
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-from matplotlib.ticker import StrMethodFormatter
 
 Floats = NDArray[np.float64]
 TOP, ADAPTERS, REQUESTS = 5, 1000, 250_138
@@ -112,12 +109,9 @@ def draw(week: Floats, law: Floats, exponent: float, evaluation: Floats) -> Figu
     return figure
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Draw the figures and print their numbers; returns the exit status."""
-    return into("outputs/loraserve", "experiments.loraserve.shares", __doc__, _say, arguments)
-
-
-def _say(folder: Path) -> None:
+@command(into("outputs/loraserve"))
+def main(folder: Path) -> None:
+    """Draw the figures and print their numbers."""
     week, evaluation = drawn(WEEK), drawn(EVALUATION)
     exponent, law = power_law()
     print(f"top_heavy, {ADAPTERS:,} adapters, {REQUESTS:,} requests: {shown(week)}; published {PUBLISHED} %")

@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from experiments.mutation.mutants import Mutant, mutants
-from experiments.studies.command import PROJECT, ended, parser_of
+from experiments.studies.command import PROJECT, command, option
 from simlora.core.checks import choice, whole
 from simlora.core.errors import InputError
 
@@ -51,33 +51,20 @@ PATIENCE, GRACE_S = 4.0, 60.0
 """How many times as long as without a mistake tests may take, and how many seconds more."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Try mutants; return the exit status."""
-    parser = parser_of("experiments.mutation", __doc__)
-    parser.add_argument(
-        "--rooms", nargs="+", default=ROOMS, metavar="ROOM", help=f"of {', '.join(ROOMS)} (default: all)"
-    )
-    parser.add_argument(
-        "--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"
-    )
-    parser.add_argument("--only", default="", metavar="TEXT", help="files whose path has this (default: all)")
-    parser.add_argument("--seed", type=int, default=0, help="of the draw (default: 0)")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)")
-    options = parser.parse_args(arguments)
-    lived: list[Mutant] = []
-
-    def run() -> None:
-        lived.extend(
-            survivors(
-                [choice("--rooms", room, ROOMS) for room in options.rooms],
-                options.only,
-                whole("--mutants", options.mutants, "mutants", least=1),
-                whole("--seed", options.seed, least=0),
-                whole("--jobs", options.jobs, "processes", least=1),
-            )
-        )
-
-    return ended(run) or (LIVED if lived else 0)
+@command(
+    option("--rooms", nargs="+", default=ROOMS, metavar="ROOM", help=f"of {', '.join(ROOMS)} (default: all)"),
+    option("--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"),
+    option("--only", default="", metavar="TEXT", help="files whose path has this (default: all)"),
+    option("--seed", type=int, default=0, help="of the draw (default: 0)"),
+    option("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)"),
+)
+def main(rooms: Sequence[str], mutants: int, only: str, seed: int, jobs: int) -> int:
+    """Try mutants; return whether one lived."""
+    rooms = [choice("--rooms", room, ROOMS) for room in rooms]
+    whole("--mutants", mutants, "mutants", least=1)
+    whole("--seed", seed, least=0)
+    whole("--jobs", jobs, "processes", least=1)
+    return LIVED if survivors(rooms, only, mutants, seed, jobs) else 0
 
 
 def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int) -> list[Mutant]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.studies import markdown
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import JOBS, command, option
 from experiments.studies.reading import check, known, load
 from simlora.api.cache import HELP
 from simlora.planning import Plan, plan
@@ -114,17 +114,14 @@ def grid(on: Machine, flags: Tuning, replicas: int) -> Iterator[Candidate]:
         yield Candidate(on, replicas, tuple(zip(ladders, values, strict=True)))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line a deployment, as soon as it is known. Returns the exit status."""
-    parser = parser_of("experiments.planning", __doc__, HELP)
-    parser.add_argument("names", nargs="*", metavar="DEPLOYMENT", help="which (default: all ten)")
-    parser.add_argument("--seeds", type=int, default=2, help="seeds with which the SLO is kept (default: 2)")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _say(options.names, options.seeds, options.jobs))
-
-
-def _say(names: Sequence[str], seeds: int, jobs: int) -> None:
+@command(
+    option("names", nargs="*", metavar="DEPLOYMENT", help="which (default: all ten)"),
+    option("--seeds", type=int, default=2, help="seeds with which the SLO is kept (default: 2)"),
+    JOBS,
+    epilog=HELP,
+)
+def main(names: Sequence[str], seeds: int, jobs: int) -> None:
+    """Print a line a deployment, as soon as it is known."""
     every = deployments()
     rows, above, shares = [], [], []
     for name in names or every:

@@ -9,7 +9,7 @@ bad input, 130 interrupted. Scenario n of a seed stays the same whatever the num
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -20,7 +20,7 @@ from experiments.same_bytes.calibration import written
 from experiments.same_bytes.checkouts import PROJECT, Answer, Pair, checked
 from experiments.same_bytes.drawing import Scenario, drawn
 from experiments.same_bytes.verdicts import Report
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.checks import whole
 
 DIFFERS = 1
@@ -28,33 +28,19 @@ MOST_DRAWN = 200
 """Scenarios drawn for each that --only keeps, at most."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare both checkouts; return the exit status."""
-    parser = parser_of("experiments.same_bytes", __doc__)
-    parser.add_argument(
-        "old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"
-    )
-    parser.add_argument("--scenarios", type=int, default=1000, help="how many are compared (default: 1000)")
-    parser.add_argument("--seed", type=int, default=0, help="of the scenarios (default: 0)")
-    parser.add_argument(
-        "--only", default="", metavar="TEXT", help="scenarios with an override that contains TEXT"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=2, help="pairs of processes, one per checkout (default: 2)"
-    )
-    options = parser.parse_args(arguments)
-    report = Report()
-
-    def compare() -> None:
-        whole("--scenarios", options.scenarios, "scenarios", least=1)
-        whole("--seed", options.seed, least=0)
-        whole("--jobs", options.jobs, "pairs of processes", least=1)
-        _compare(report, checked(options.old), options.scenarios, options.seed, options.only, options.jobs)
-
-    return ended(compare) or (DIFFERS if report.differs else 0)
-
-
-def _compare(report: Report, old: Path, count: int, seed: int, only: str, jobs: int) -> None:
+@command(
+    option("old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"),
+    option("--scenarios", type=int, default=1000, help="how many are compared (default: 1000)"),
+    option("--seed", type=int, default=0, help="of the scenarios (default: 0)"),
+    option("--only", default="", metavar="TEXT", help="scenarios with an override that contains TEXT"),
+    option("--jobs", type=int, default=2, help="pairs of processes, one per checkout (default: 2)"),
+)
+def main(old: Path, scenarios: int, seed: int, only: str, jobs: int) -> int:
+    """Compare both checkouts; return whether something differs."""
+    whole("--scenarios", scenarios, "scenarios", least=1)
+    whole("--seed", seed, least=0)
+    whole("--jobs", jobs, "pairs of processes", least=1)
+    old, report = checked(old), Report()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="same_bytes-")))
         calibration = written()
@@ -71,13 +57,14 @@ def _compare(report: Report, old: Path, count: int, seed: int, only: str, jobs: 
                 pairs.put(pair)
 
         try:
-            for place, found in enumerate(threads.map(answers, _kept(seed, count, only, calibration)), 1):
+            for place, found in enumerate(threads.map(answers, _kept(seed, scenarios, only, calibration)), 1):
                 report.add(*found)
                 if place % 100 == 0:
-                    print(f"{place} of {count}", file=sys.stderr, flush=True)
+                    print(f"{place} of {scenarios}", file=sys.stderr, flush=True)
         finally:
             threads.shutdown(cancel_futures=True)
             print("\n".join(report.lines()), flush=True)
+    return DIFFERS if report.differs else 0
 
 
 def _kept(seed: int, count: int, only: str, calibration: Path) -> Iterator[Scenario]:

@@ -7,7 +7,6 @@ that the server took. The client is on another core.
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import signal
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.serving.load import load, run
+from experiments.studies.command import command, option
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=50"),
@@ -100,27 +100,28 @@ def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: li
     )
 
 
-def main() -> None:
+@command(
+    option("--seconds", type=float, default=20.0),
+    option("--rates", default="100,250,500,750,1000"),
+    option("--tokens", type=int, default=40),
+    option("overrides", nargs="*"),
+    about=__doc__,
+)
+def main(seconds: float, rates: str, tokens: int, overrides: list[str]) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=20.0)
-    parser.add_argument("--rates", default="100,250,500,750,1000")
-    parser.add_argument("--tokens", type=int, default=40)
-    parser.add_argument("overrides", nargs="*")
-    options = parser.parse_args()
     cores = sorted(os.sched_getaffinity(0))
-    with serving([*CONFIGURATION, *options.overrides]) as (address, pid):
+    with serving([*CONFIGURATION, *overrides]) as (address, pid):
         os.sched_setaffinity(pid, cores[:1])
         os.sched_setaffinity(0, cores[1:] or cores)
         with urllib.request.urlopen(f"{address}/version") as response:
             print(response.read().decode(), f"{len(cores)} cores, load average {os.getloadavg()[0]:.1f}")
         adapters = [f"adapter_{number}" for number in range(50)]
-        run(load(address, 20, options.tokens, adapters, 5))
+        run(load(address, 20, tokens, adapters, 5))
         print(*(f"{name:>14}" for name in HEADER))
-        for rate_rps in map(float, options.rates.split(",")):
-            found = row(address, rate_rps, options.tokens, options.seconds, adapters)
+        for rate_rps in map(float, rates.split(",")):
+            found = row(address, rate_rps, tokens, seconds, adapters)
             print(*(f"{cell:>14}" for cell in found), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,7 @@ the record. Printed are medians of the client and of the simulation.
 
 from __future__ import annotations
 
-import argparse
+import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from experiments.serving.__main__ import serving
 from experiments.serving.load import load, run
+from experiments.studies.command import command, option
 from simlora.api import simulate
 
 REPLICA = ("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=16")
@@ -21,19 +22,19 @@ SHARED = ("replica.adapter_tokenizers=false", "report=false")
 WORKLOAD = "workload=per_adapter"
 
 
-def main() -> None:
+@command(
+    option("--rate", type=float, default=20.0),
+    option("--requests", type=int, default=1000),
+    option("--tokens", type=int, default=40),
+    about=__doc__,
+)
+def main(rate: float, requests: int, tokens: int) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=float, default=20.0)
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--tokens", type=int, default=40)
-    options = parser.parse_args()
     adapters = [f"adapter_{number}" for number in range(50)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "seen.csv")
         with serving(["--record", str(path), *REPLICA, *SHARED, WORKLOAD]) as (address, _):
-            seconds = options.requests / options.rate
-            seen = run(load(address, options.rate, options.tokens, adapters, seconds))
+            seen = run(load(address, rate, tokens, adapters, requests / rate))
         result = simulate([*REPLICA, *SHARED, "workload=file", f"workload.path={path}"])
     rows = result.tables["requests"]
     first_token_s = rows.first_token_s - rows.arrival_s
@@ -48,4 +49,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

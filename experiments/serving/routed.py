@@ -7,7 +7,6 @@ the requests and the distinct adapters of each replica, the loads, and first tok
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -25,6 +24,7 @@ import pandas as pd
 import yaml
 
 from experiments.serving.load import PROMPT_TOKENS, load, run
+from experiments.studies.command import command, option
 from simlora.api import simulate
 
 REPLICAS, ADAPTERS = 4, 50
@@ -150,28 +150,27 @@ def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
     )
 
 
-def main() -> None:
+@command(
+    option("--litellm", default="litellm", help="the proxy's program (default: litellm)"),
+    option("--requests", type=int, default=1000),
+    option("--rate", type=float, default=20.0, help="requests/s (default: 20)"),
+    option("--tokens", type=int, default=40, help="of each answer (default: 40)"),
+    about=__doc__,
+)
+def main(litellm: str, requests: int, rate: float, tokens: int) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--litellm", default="litellm", help="the proxy's program (default: litellm)")
-    parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--rate", type=float, default=20.0, help="requests/s (default: 20)")
-    parser.add_argument("--tokens", type=int, default=40, help="of each answer (default: 40)")
-    options = parser.parse_args()
-    adapters = drawn(options.requests, seed=0)
+    adapters = drawn(requests, seed=0)
     print("| rule | requests of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |")
     print("|---|---|---|---|---|---|---|")
+
+    def say(row: tuple[str, ...]) -> None:
+        print(f"| {' | '.join(row)} |", flush=True)
+
     for strategy, router in RULES.items():
-        for row in (
-            live(options.litellm, strategy, adapters, options.rate, options.tokens),
-            offline(router, adapters, options.rate, options.tokens),
-        ):
-            print(f"| {' | '.join(row)} |", flush=True)
-    row = offline("adapter_affinity", adapters, options.rate, options.tokens)
-    print(f"| {' | '.join(row)} |")
+        say(live(litellm, strategy, adapters, rate, tokens))
+        say(offline(router, adapters, rate, tokens))
+    say(offline("adapter_affinity", adapters, rate, tokens))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,9 +6,9 @@ Printed are statuses by kind of client, the server's resident memory over time, 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from experiments.serving.__main__ import metrics, serving
+from experiments.studies.command import command, option
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=8"),
@@ -129,17 +130,15 @@ async def left(address: str) -> str:
     )
 
 
-def main() -> None:
+@command(option("--minutes", type=float, default=60.0), about=__doc__)
+def main(minutes: float) -> None:
     """Soak and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    options = parser.parse_args()
     with serving([*CONFIGURATION]) as (address, _):
-        seen = asyncio.run(soaked(address, options.minutes))
+        seen = asyncio.run(soaked(address, minutes))
         print(asyncio.run(left(address)))
     for (kind, status), number in sorted(seen.items()):
         print(f"{kind:8} {status or 'broken off' if status >= 0 else 'left'}: {number:,}")
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -9,14 +9,14 @@ import json
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
-from experiments.studies.command import ended, parser_of, writable
+from experiments.studies.command import command, option, writable
 from simlora.core.build import BUILD, INTERPRETED
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -76,16 +76,12 @@ def ratio(above: Speed, below: Speed, turns: int = 3) -> float:
     return sorted(found)[turns // 2]
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Time all scenarios, each in a process of its own. Returns the exit status."""
-    parser = parser_of("experiments.speed", __doc__)
-    parser.add_argument("--quick", action="store_true", help="leave out the million-request scenarios")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures as JSON")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _measure(options.quick, options.json))
-
-
-def _measure(quick: bool, out: Path | None) -> None:
+@command(
+    option("--quick", action="store_true", help="leave out the million-request scenarios"),
+    option("--json", type=Path, metavar="OUT", dest="out", help="write the figures as JSON"),
+)
+def main(quick: bool, out: Path | None) -> None:
+    """Time all scenarios, each in a process of its own."""
     if out:
         writable(out, "--json")
     chosen = [s for s in SCENARIOS if not quick or s.requests < 1_000_000]

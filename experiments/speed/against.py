@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.same_bytes.checkouts import PROJECT, checked
 from experiments.speed.scenarios import SCENARIOS
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 
@@ -77,21 +77,13 @@ def line(name: str, requests: int, old_s: Sequence[float], new_s: Sequence[float
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each scenario; return the exit status."""
-    parser = parser_of("experiments.speed.against", __doc__)
-    parser.add_argument(
-        "old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"
-    )
-    parser.add_argument(
-        "--turns", type=int, default=3, help="runs of each scenario and checkout (default: 3)"
-    )
-    parser.add_argument("--only", default="", metavar="TEXT", help="scenarios whose name contains TEXT")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _compare(options.old, options.turns, options.only))
-
-
-def _compare(old: Path, turns: int, only: str) -> None:
+@command(
+    option("old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"),
+    option("--turns", type=int, default=3, help="runs of each scenario and checkout (default: 3)"),
+    option("--only", default="", metavar="TEXT", help="scenarios whose name contains TEXT"),
+)
+def main(old: Path, turns: int, only: str) -> None:
+    """Print a line for each scenario."""
     old = checked(old)
     whole("--turns", turns, "runs", least=1)
     print(f"{'scenario':<28}{'requests':>9}{'old µs':>10}{'new µs':>10}{'ratio':>8}   of turns", flush=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import simlora
@@ -18,7 +18,7 @@ from experiments.scenarios import scenario
 from experiments.speed.counting import Counting
 from experiments.speed.figures import Figures, Line, figures
 from experiments.speed.scenarios import Speed
-from experiments.studies.command import ended, parser_of, writable
+from experiments.studies.command import command, option, writable
 from simlora.core.checks import whole
 from simlora.engine.cluster.simulation import Simulation
 
@@ -72,18 +72,15 @@ def _listed(line: Line) -> str:
     return f"{line.executions:8.2f}{absent}  {f'{line.file}:{line.line}':<36}{kind:<31}{line.text}"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Count and print. Returns the exit status."""
-    parser = parser_of("experiments.speed.counts", __doc__, EPILOG)
-    parser.add_argument("--requests", type=int, default=REQUESTS, metavar="N", help=f"default: {REQUESTS}")
-    parser.add_argument("--replicas", type=int, default=1, metavar="N", help="default: 1")
-    parser.add_argument("--lines", action="store_true", help="print every file and every branch line, too")
-    parser.add_argument("--json", type=Path, metavar="OUT", help="write the figures as JSON")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _count(options.requests, options.replicas, options.lines, options.json))
-
-
-def _count(requests: int, replicas: int, lines: bool, out: Path | None) -> None:
+@command(
+    option("--requests", type=int, default=REQUESTS, metavar="N", help=f"default: {REQUESTS}"),
+    option("--replicas", type=int, default=1, metavar="N", help="default: 1"),
+    option("--lines", action="store_true", help="print every file and every branch line, too"),
+    option("--json", type=Path, metavar="OUT", dest="out", help="write the figures as JSON"),
+    epilog=EPILOG,
+)
+def main(requests: int, replicas: int, lines: bool, out: Path | None) -> None:
+    """Count and print."""
     whole("--requests", requests, "requests", least=1)
     whole("--replicas", replicas, "replicas", least=1)
     if out:

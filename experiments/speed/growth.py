@@ -10,11 +10,11 @@ with an adapter of its own, with nothing waiting. Each figure is the least of fi
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import process_time
 
 from experiments.scenarios import scenario
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 from simlora.engine.cluster.driven import DrivenSimulation, Submitted
@@ -100,15 +100,9 @@ def _us(decide: Callable[[], None], calls: int) -> float:
     return min(found) / calls * 1e6
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each policy; return the exit status."""
-    parser = parser_of("experiments.speed.growth", __doc__)
-    parser.add_argument("--calls", type=int, default=300, help="decisions of a run (default: 300)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.calls))
-
-
-def _print(calls: int) -> None:
+@command(option("--calls", type=int, default=300, help="decisions of a run (default: 300)"))
+def main(calls: int) -> None:
+    """Print a line for each policy."""
     whole("--calls", calls, "calls", least=1)
     print(f"{BUILD}\n{'router, by replicas':<28}" + "".join(f"{each:>10,}" for each in REPLICAS))
     for router in ROUTERS:

@@ -9,7 +9,6 @@ time is that of reading alone; the memory is that of the process, which takes 10
 from __future__ import annotations
 
 import gzip
-import os
 import subprocess
 import sys
 import tempfile
@@ -21,9 +20,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.studies.command import ended, parser_of
+from experiments.speed.process import printed, ran
+from experiments.studies.command import command, option
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 
 CHILD = """
 import sys, time
@@ -79,20 +78,9 @@ def write(requests: int, path: Path, rate_rps: float = 140.0, adapters: int = 20
 
 def measure(path: Path) -> dict[str, float]:
     """Read a trace in a fresh process: requests, bytes of peak memory, CPU seconds. Raises InputError if that fails."""
-    with subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(path)], stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        found = process.stdout.read().split()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise InputError(f"reading {path.name} ended with exit status {process.returncode}")
-    return {
-        "requests": float(found[0]),
-        "peak_memory_bytes": usage.ru_maxrss * 1024.0,
-        "cpu_s": float(found[1]),
-    }
+    took, said = ran(f"reading {path.name}", ["-c", CHILD, str(path)], printed, stdout=subprocess.PIPE)
+    requests, cpu_s = map(float, said.split())
+    return {"requests": requests, "peak_memory_bytes": took["peak_memory_bytes"], "cpu_s": cpu_s}
 
 
 def line(suffix: str, file_bytes: int, found: dict[str, float]) -> str:
@@ -104,24 +92,16 @@ def line(suffix: str, file_bytes: int, found: dict[str, float]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each size and format; return the exit status."""
-    parser = parser_of("experiments.speed.reading", __doc__)
-    parser.add_argument(
-        "--requests", type=int, nargs="+", default=[1_000_000], help="the sizes (default: 10^6)"
-    )
-    parser.add_argument(
-        "--formats", choices=FORMATS, nargs="+", default=FORMATS, help="the formats (default: all)"
-    )
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.requests, options.formats))
-
-
-def _print(sizes: Sequence[int], formats: Sequence[str]) -> None:
-    for size in sizes:
+@command(
+    option("--requests", type=int, nargs="+", default=[1_000_000], help="the sizes (default: 10^6)"),
+    option("--formats", choices=FORMATS, nargs="+", default=FORMATS, help="the formats (default: all)"),
+)
+def main(requests: Sequence[int], formats: Sequence[str]) -> None:
+    """Print a line for each size and format."""
+    for size in requests:
         whole("--requests", size, "requests", least=1)
     print(HEAD, flush=True)
-    for size in sizes:
+    for size in requests:
         for suffix in formats:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder, f"trace{suffix}")

@@ -11,19 +11,18 @@ written first.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.speed.process import nothing, ran
 from experiments.speed.reading import FORMATS, write
 from experiments.speed.scenarios import RATE_RPS, Speed
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 
 COMMAND = """
 import sys, time
@@ -47,16 +46,12 @@ def measure(requests: int, replicas: int, suffix: str | None = None) -> dict[str
             write(requests, path, RATE_RPS * replicas)
             overrides = [each for each in overrides if not each.startswith("workload")]
             overrides += ["workload=file", f"workload.path={path}"]
-        command = [sys.executable, "-c", COMMAND, *overrides, "progress=false", f"hydra.run.dir={folder}"]
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise InputError(f"a run of {requests:,} requests ended with exit status {process.returncode}")
+        command = ["-c", COMMAND, *overrides, "progress=false", f"hydra.run.dir={folder}"]
+        took, _ = ran(f"a run of {requests:,} requests", command, nothing, stdout=subprocess.DEVNULL)
         summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
         return {
-            "peak_memory_bytes": usage.ru_maxrss * 1024.0,
-            "cpu_s": usage.ru_utime + usage.ru_stime,
+            "peak_memory_bytes": took["peak_memory_bytes"],
+            "cpu_s": took["cpu_s"],
             "simulation_s": summary["simulation"]["wall_s"],
             "file_bytes": float(Path(folder, "requests.parquet").stat().st_size),
         }
@@ -70,24 +65,18 @@ def line(requests: int, found: dict[str, float]) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each size; return the exit status."""
-    parser = parser_of("experiments.speed.sizes", __doc__)
-    parser.add_argument(
-        "--requests", type=int, nargs="+", default=SIZES, help="the sizes (default: 10^4 to 10^7)"
-    )
-    parser.add_argument("--replicas", type=int, default=100, help="replicas of each run (default: 100)")
-    parser.add_argument("--from", choices=FORMATS, dest="suffix", help="read the requests from such a file")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.requests, options.replicas, options.suffix))
-
-
-def _print(sizes: Sequence[int], replicas: int, suffix: str | None) -> None:
+@command(
+    option("--requests", type=int, nargs="+", default=SIZES, help="the sizes (default: 10^4 to 10^7)"),
+    option("--replicas", type=int, default=100, help="replicas of each run (default: 100)"),
+    option("--from", choices=FORMATS, dest="suffix", help="read the requests from such a file"),
+)
+def main(requests: Sequence[int], replicas: int, suffix: str | None) -> None:
+    """Print a line for each size."""
     whole("--replicas", replicas, "replicas", least=1)
-    for size in sizes:
+    for size in requests:
         whole("--requests", size, "requests", least=1)
     print(f"{BUILD}\n{HEAD}", flush=True)
-    for size in sizes:
+    for size in requests:
         print(line(size, measure(size, replicas, suffix)), flush=True)
 
 

@@ -10,11 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 
@@ -38,15 +37,9 @@ def start_s(folder: Path) -> tuple[float, float]:
     return float(wall) - started, float(cpu_s)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Time some starts. Returns the exit status."""
-    parser = parser_of("experiments.speed.start", __doc__)
-    parser.add_argument("--turns", type=int, default=5, help="how many starts (default: 5)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.turns))
-
-
-def _print(turns: int) -> None:
+@command(option("--turns", type=int, default=5, help="how many starts (default: 5)"))
+def main(turns: int) -> None:
+    """Time some starts."""
     whole("--turns", turns, "turns", least=1)
     with tempfile.TemporaryDirectory() as folder:
         found = [start_s(Path(folder)) for _ in range(turns)]

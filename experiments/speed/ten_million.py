@@ -15,17 +15,16 @@ import pty
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.speed.phases import PHASES
+from experiments.speed.process import ran
 from experiments.speed.reading import FORMATS, write
 from experiments.speed.scenarios import RATE_RPS
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 
 ADAPTERS = 1_000
 COMMAND, REPORT = "simlora", "simlora-report"
@@ -33,28 +32,18 @@ HEAD = f"{'':<18}{'wall time':>12}{'CPU time':>12}{'peak memory':>14}"
 Figures = Mapping[str, float]
 
 
-def ran(arguments: Sequence[str]) -> tuple[dict[str, float], str]:
+def on_terminal(module: str, *arguments: str) -> tuple[dict[str, float], str]:
     """Run a module in a process whose stderr is a terminal; return what it took, and what that terminal showed.
 
     Raises InputError if it fails, with the last line that it said.
     """
     terminal, stderr = pty.openpty()
-    begin_s = time.perf_counter()
-    with subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.DEVNULL, stderr=stderr
-    ) as process:
+
+    def shown(_: subprocess.Popen[str]) -> str:
         os.close(stderr)
-        said = _read(terminal)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        reason = (said.strip().splitlines() or ["no reason given"])[-1]
-        raise InputError(f"{arguments[0]} ended with exit status {process.returncode}: {reason}")
-    return {
-        "wall_s": time.perf_counter() - begin_s,
-        "cpu_s": usage.ru_utime + usage.ru_stime,
-        "peak_memory_bytes": usage.ru_maxrss * 1024.0,
-    }, said
+        return _read(terminal)
+
+    return ran(module, ["-m", module, *arguments], shown, stdout=subprocess.DEVNULL, stderr=stderr)
 
 
 def _read(terminal: int) -> str:
@@ -82,10 +71,10 @@ def measure(requests: int, replicas: int, suffix: str) -> tuple[dict[str, Figure
             "router=most_idle",
             "replica.kv_token_budget=14500",
         ]
-        command, said = ran(
-            ["experiments.speed.phases", str(phases), *overrides, f"hydra.run.dir={folder / 'run'}"]
+        command, said = on_terminal(
+            "experiments.speed.phases", str(phases), *overrides, f"hydra.run.dir={folder / 'run'}"
         )
-        report, _ = ran(["simlora.cli.report", str(folder / "run"), "--out", str(page)])
+        report, _ = on_terminal("simlora.cli.report", str(folder / "run"), "--out", str(page))
         found = json.loads(phases.read_text(encoding="utf-8")) | {COMMAND: command, REPORT: report}
         files = [trace, folder / "run/requests.parquet", folder / "run/report.html", page]
         return (
@@ -104,19 +93,13 @@ def line(name: str, found: Figures) -> str:
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a line for each phase and command; return the exit status."""
-    parser = parser_of("experiments.speed.ten_million", __doc__)
-    parser.add_argument("--requests", type=int, default=10_000_000, help="rows of the file (default: 10^7)")
-    parser.add_argument("--replicas", type=int, default=100, help="replicas (default: 100)")
-    parser.add_argument(
-        "--from", choices=FORMATS, default=".csv", dest="suffix", help="its format (default: .csv)"
-    )
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options.requests, options.replicas, options.suffix))
-
-
-def _print(requests: int, replicas: int, suffix: str) -> None:
+@command(
+    option("--requests", type=int, default=10_000_000, help="rows of the file (default: 10^7)"),
+    option("--replicas", type=int, default=100, help="replicas (default: 100)"),
+    option("--from", choices=FORMATS, default=".csv", dest="suffix", help="its format (default: .csv)"),
+)
+def main(requests: int, replicas: int, suffix: str) -> None:
+    """Print a line for each phase and command."""
     whole("--requests", requests, "requests", least=1)
     whole("--replicas", replicas, "replicas", least=1)
     print(f"{BUILD}, {requests:,} requests for {ADAPTERS:,} adapters on {replicas:,} replicas", flush=True)

@@ -1,12 +1,14 @@
-"""The command that every paper's folder has: `python -m experiments.<paper> [study …] [--out DIR]`."""
+"""What commands have in common; and the one of every paper: `python -m experiments.<paper> [study …] [--out DIR]`."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 from experiments.studies import measured
 from experiments.studies.draw import draw
@@ -20,6 +22,9 @@ from simlora.cli.guarded import DONE, guarded
 from simlora.core.errors import InputError
 
 PROJECT = Path(__file__).resolve().parents[2]
+Option = tuple[tuple[str, ...], dict[str, Any]]
+Main = Callable[..., int]
+"""Takes the arguments of a command line, or those of the process, and returns the exit status."""
 
 
 def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
@@ -45,20 +50,46 @@ def parser_of(module: str, about: str | None, epilog: str | None = None) -> argp
     return argparse.ArgumentParser(prog=f"python -m {module}", description=about, epilog=epilog)
 
 
-def into(
-    folder: str | Path,
-    module: str,
-    about: str | None,
-    does: Callable[[Path], None],
-    arguments: Sequence[str] | None,
-) -> int:
-    """Run a command whose one option is the folder that it writes into; `about` is the module's docstring."""
-    parser = parser_of(module, about)
-    parser.add_argument(
-        "--out", type=Path, default=Path(folder), help=f"where what it writes goes (default: {shown(folder)})"
-    )
-    options = parser.parse_args(arguments)
-    return ended(lambda: does(made(options.out)))
+def option(*names: str, **how: Any) -> Option:
+    """Return an option of a command, as `add_argument` takes it."""
+    return names, how
+
+
+def into(folder: str | Path) -> Option:
+    """Return the option `--out`, the folder that a command writes into; it is there before the command begins."""
+    about = f"where what it writes goes (default: {shown(folder)})"
+    return option("--out", type=Path, default=Path(folder), dest="folder", metavar="OUT", help=about)
+
+
+JOBS = option("--jobs", type=int, default=-1, help="processes (default: one a core)")
+
+
+def command(
+    *options: Option, about: str | None = None, epilog: str | None = None
+) -> Callable[[Callable[..., int | None]], Main]:
+    """Return what makes a function the command of its module, which gets each option by its name.
+
+    `about` is what `--help` says, or else the first paragraph of the module's docstring. The function may return the
+    exit status of what it found.
+    """
+
+    def made_of(does: Callable[..., int | None]) -> Main:
+        def main(arguments: Sequence[str] | None = None) -> int:
+            module = sys.modules[does.__module__]
+            assert module.__spec__ is not None
+            parser = parser_of(module.__spec__.name.removesuffix(".__main__"), module.__doc__, epilog)
+            parser.description = about or parser.description
+            for names, how in options:
+                parser.add_argument(*names, **how)
+            return ended(lambda: does(**_ready(vars(parser.parse_args(arguments)))))
+
+        return main
+
+    return made_of
+
+
+def _ready(given: dict[str, Any]) -> dict[str, Any]:
+    return given | {"folder": made(given["folder"])} if "folder" in given else given
 
 
 def shown(folder: str | Path) -> str:
@@ -79,17 +110,13 @@ def alone(
     return ended(does)
 
 
-def ended(does: Callable[[], None]) -> int:
+def ended(does: Callable[[], int | None]) -> int:
     """Do what a command is for; return its exit status, having said in a sentence what went wrong.
 
-    0 when done, 2 for bad input, 130 when interrupted: by Ctrl-C, or by SIGTERM as batch systems send it.
+    0 when done, or what it returns; 2 for bad input, 130 when interrupted: by Ctrl-C, or by SIGTERM as batch systems
+    send it.
     """
-
-    def command() -> int:
-        does()
-        return DONE
-
-    return guarded(command, "interrupted; the runs that were finished are kept")
+    return guarded(lambda: does() or DONE, "interrupted; the runs that were finished are kept")
 
 
 def made(out: Path, option: str = "--out") -> Path:

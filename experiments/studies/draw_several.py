@@ -12,19 +12,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import matplotlib
-
-from experiments.studies.draw import COLOURS, DPI, INK, OURS, THEIRS, plain, write
-from experiments.studies.metrics import METRICS
-from experiments.studies.several import Several
-from experiments.studies.study import Panel, Study
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+from experiments.studies.draw import COLOURS, DPI, INK, OURS, THEIRS, plain, write
+from experiments.studies.metrics import METRICS
+from experiments.studies.several import Several
+from experiments.studies.study import Panel, Study
 
 MOST_ACROSS = 3
 """Plots beside each other, before they go on below."""

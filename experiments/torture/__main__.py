@@ -27,7 +27,7 @@ from joblib import Parallel, delayed
 
 from experiments.same_bytes.calibration import written
 from experiments.same_bytes.drawing import drawn
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from experiments.torture.laws import LAWS, Broken, Make
 from simlora.api.preparing import composed, ready
 from simlora.core.checks import choice, number, whole
@@ -54,42 +54,36 @@ class Tried:
     why: str = ""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Try scenarios until the time is over; return the exit status."""
-    parser = parser_of("experiments.torture", __doc__)
-    parser.add_argument("--minutes", type=float, default=60.0, help="how long (default: 60)")
-    parser.add_argument("--seed", type=int, default=0, help="of the scenarios (default: 0)")
-    parser.add_argument("--first", type=int, default=0, help="number of the first scenario (default: 0)")
-    parser.add_argument("--scenarios", type=int, help="how many at most (default: as time allows)")
-    parser.add_argument("--law", help=f"only this one: {', '.join(LAWS)} (default: all)")
-    parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    options = parser.parse_args(arguments)
+@command(
+    option("--minutes", type=float, default=60.0, help="how long (default: 60)"),
+    option("--seed", type=int, default=0, help="of the scenarios (default: 0)"),
+    option("--first", type=int, default=0, help="number of the first scenario (default: 0)"),
+    option("--scenarios", type=int, help="how many at most (default: as time allows)"),
+    option("--law", help=f"only this one: {', '.join(LAWS)} (default: all)"),
+    option("--jobs", type=int, default=2, help="processes (default: 2)"),
+)
+def main(minutes: float, seed: int, first: int, scenarios: int | None, law: str | None, jobs: int) -> int:
+    """Try scenarios until the time is over; return whether something was found."""
+    number("--minutes", minutes, "minutes", above=0)
+    whole("--seed", seed, least=0)
+    whole("--first", first, least=0)
+    whole("--jobs", jobs, "processes", least=1)
+    if scenarios is not None:
+        whole("--scenarios", scenarios, "scenarios", least=1)
+    laws = tuple(LAWS) if law is None else (choice("--law", law, tuple(LAWS)),)
     counts: Counter[tuple[str, str]] = Counter()
-
-    def run() -> None:
-        number("--minutes", options.minutes, "minutes", above=0)
-        whole("--seed", options.seed, least=0)
-        whole("--first", options.first, least=0)
-        whole("--jobs", options.jobs, "processes", least=1)
-        if options.scenarios is not None:
-            whole("--scenarios", options.scenarios, "scenarios", least=1)
-        if options.law is not None:
-            choice("--law", options.law, tuple(LAWS))
-        laws = tuple(LAWS) if options.law is None else (options.law,)
-        until_s = time.monotonic() + 60 * options.minutes
-        numbers = _numbers(options.first, options.scenarios, until_s)
-        calibration = written()
-        pool = Parallel(n_jobs=options.jobs, return_as="generator_unordered", pre_dispatch=2 * options.jobs)
-        try:
-            for found in pool(delayed(tried)(options.seed, at, laws, calibration) for at in numbers):
-                for one in found:
-                    counts[one.law, one.ended] += 1
-                    if one.ended == BROKEN:
-                        print(told(options.seed, one, calibration), flush=True)
-        finally:
-            print("\n".join(summary(counts, laws)), flush=True)
-
-    return ended(run) or (FOUND if any(end == BROKEN for _, end in counts) else 0)
+    calibration = written()
+    pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch=2 * jobs)
+    numbers = _numbers(first, scenarios, time.monotonic() + 60 * minutes)
+    try:
+        for found in pool(delayed(tried)(seed, at, laws, calibration) for at in numbers):
+            for one in found:
+                counts[one.law, one.ended] += 1
+                if one.ended == BROKEN:
+                    print(told(seed, one, calibration), flush=True)
+    finally:
+        print("\n".join(summary(counts, laws)), flush=True)
+    return FOUND if any(end == BROKEN for _, end in counts) else 0
 
 
 def _numbers(first: int, most: int | None, until_s: float) -> Iterator[int]:

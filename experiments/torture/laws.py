@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from experiments.torture.watch import watched
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
@@ -249,44 +250,30 @@ def _halves(make: Make) -> None:
     each = len(once) // scenario.cluster.replicas * scenario.cluster.replicas  # the same replica is next
     if not each:
         return
-    half = _first(without_adapters(exact(scenario).trace), each)
-    twice = _joined(half, half, LATER_S)
+    trace = replace(without_adapters(exact(scenario).trace), session=None, block_hashes=None)
+    half = taken(trace, np.arange(each))
+    twice = taken(half, np.tile(np.arange(each), TWICE), np.repeat([0.0, LATER_S], each))
     first = table(replace(steady(make()), trace=half))
     both = table(replace(steady(make()), trace=twice))
     same(first, both.iloc[:each].reset_index(drop=True))
     same(first, both.iloc[each:].reset_index(drop=True), LATER_S)
 
 
-def _first(trace: Trace, count: int) -> Trace:
-    return replace(
-        trace,
-        **{
-            name: getattr(trace, name)[:count]
-            for name in ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
-        },
-        session=None,
-        block_hashes=None,
-    )
-
-
-def _joined(one: Trace, other: Trace, later_s: float) -> Trace:
+def taken(trace: Trace, places: NDArray[np.int64], later_s: Any = 0.0) -> Trace:
+    """Return a trace of the requests at these places, the same ones more than once perhaps, and so much later."""
     names = ("adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
-    columns: Mapping[str, Any] = {
-        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
-    }
-    return replace(one, arrival_s=np.concatenate([one.arrival_s, other.arrival_s + later_s]), **columns)
+    columns: dict[str, Any] = {name: getattr(trace, name)[places] for name in names}
+    for name in ("session", "block_hashes"):
+        values = getattr(trace, name)
+        columns[name] = None if values is None else [values[at] for at in places]
+    return replace(trace, arrival_s=trace.arrival_s[places] + later_s, **columns)
 
 
 def _doubled(make: Make) -> None:
     scenario = steady(make())
-    trace = scenario.trace
-    names = ("arrival_s", "adapter", "prompt_tokens", "output_tokens", "max_output_tokens")
-    columns: dict[str, Any] = {name: np.repeat(getattr(trace, name), TWICE) for name in names}
-    for name in ("session", "block_hashes"):
-        values = getattr(trace, name)
-        columns[name] = None if values is None else [value for value in values for _ in range(TWICE)]
+    trace = taken(scenario.trace, np.repeat(np.arange(len(scenario.trace)), TWICE))
     cluster = replace(scenario.cluster, replicas=TWICE * scenario.cluster.replicas)
-    both = table(replace(scenario, trace=replace(trace, **columns), cluster=cluster))
+    both = table(replace(scenario, trace=trace, cluster=cluster))
     once = table(steady(make()))
     for copy in range(TWICE):
         same(once, both.iloc[copy::TWICE].reset_index(drop=True), within_s=0.0)

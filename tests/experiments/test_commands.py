@@ -45,7 +45,6 @@ COMMANDS = (
     "planning.gateway_log",
     "profiles.compare",
     "speed.__main__",
-    "speed.crowded",
     "speed.growth",
     "speed.reading",
     "speed.sizes",

@@ -9,7 +9,7 @@ import pytest
 import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
-from experiments.speed import against, crowded, growth, reading, sizes, ten_million
+from experiments.speed import against, growth, reading, sizes, ten_million
 from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PLANNED,
@@ -87,16 +87,7 @@ def test_a_command_that_fails_is_said_in_its_own_words() -> None:
     with pytest.raises(
         InputError, match=r"simlora.cli.report ended with exit status 2: .*none does not exist"
     ):
-        ten_million.ran(["simlora.cli.report", "none"])
-
-
-def test_what_a_request_costs_a_crowded_replica_is_measured(monkeypatch) -> None:
-    assert crowded.beside_waiting_us(waiting=3, requests=2) > 0.0
-    assert crowded.beside_loading_us(loading=3, reserve="paged", requests=2) > 0.0
-    monkeypatch.setattr(crowded, "STRETCHES_S", (15, 60))
-    (some, first_us), (more, then_us) = crowded.stretches()
-    assert 0 < some < more
-    assert min(first_us, then_us) > 0.0
+        ten_million.on_terminal("simlora.cli.report", "none")
 
 
 def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:
