@@ -6,7 +6,6 @@ beside, and the ratio. Counts vary by less than a thousandth between runs, where
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.studies.command import ended
+from experiments.studies.command import command, option
 from simlora.core.errors import InputError
 
 FEW, MANY = 2_000, 12_000
@@ -33,7 +32,7 @@ def instructions(checkout: Path, requests: int) -> int:
     path = shutil.which("valgrind")
     if path is None:
         raise InputError("there is no valgrind, which counts instructions; install it")
-    command = [path, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
+    counting = [path, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
     environment = {
         **os.environ,
         "PYTHONPATH": str(checkout),
@@ -41,7 +40,7 @@ def instructions(checkout: Path, requests: int) -> int:
         "OPENBLAS_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [*command, sys.executable, "-c", PLAYED, str(requests)],
+        [*counting, sys.executable, "-c", PLAYED, str(requests)],
         cwd=checkout,
         env=environment,
         capture_output=True,
@@ -53,17 +52,11 @@ def instructions(checkout: Path, requests: int) -> int:
     return int(found[1].replace(",", ""))
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Count and print; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.speed.instructions", description=__doc__)
-    parser.add_argument("checkouts", nargs="*", type=Path, help="others to compare with")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run([Path(__file__).parents[2], *(each.resolve() for each in options.checkouts)]))
-
-
-def _run(checkouts: Sequence[Path]) -> None:
+@command(option("checkouts", nargs="*", type=Path, help="others to compare with"))
+def main(checkouts: Sequence[Path]) -> None:
+    """Count and print."""
     first = 0.0
-    for checkout in checkouts:
+    for checkout in (Path(__file__).parents[2], *(each.resolve() for each in checkouts)):
         few, many = (instructions(checkout, requests) for requests in (FEW, MANY))
         each = (many - few) / (MANY - FEW)
         first = first or each
