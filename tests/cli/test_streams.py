@@ -51,9 +51,8 @@ def readerless(folder: Path, words: list[str], **environment: str) -> tuple[int,
 def test_output_whose_reader_has_gone_is_no_error(tmp_path):
     helps = [sys.executable, "-c", EVERY_HELP]
     assert readerless(tmp_path, helps) == (0, "0\n" * len(COMMANDS))
-    for unbuffered in ("", "1"):
-        log = [*python("simlora"), "--info", "plugins"]
-        assert readerless(tmp_path, log, PYTHONUNBUFFERED=unbuffered) == (0, "")
+    log = [*python("simlora"), "--info", "plugins"]
+    assert readerless(tmp_path, log, PYTHONUNBUFFERED="1") == (0, "")
 
 
 NO_ROOM = (

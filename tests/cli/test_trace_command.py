@@ -68,17 +68,13 @@ def test_show_tells_all_of_an_entry(name, capsys):
 
 
 @pytest.mark.parametrize("name", ["azure_functions_2021", "lmsys", "mooncake"])
-def test_info_knows_the_format_and_draws_a_picture(name, tmp_path, capsys):
+def test_info_knows_the_format(name, undrawn, capsys):
     assert main(["info", sample(name), *WHOLE.get(name, ())]) == 0
     out = capsys.readouterr().out
     assert f"({name})" in out
     assert "not one of the files whose checksum is known" in out
     for word in ("requests", "rate", "burstiness", "prompts", "answers", "reuse", "adapters", "Gini"):
         assert f"\n{word}" in out or word == "Gini"
-    picture = tmp_path / f"{sample(name)}.png"
-    assert f"Picture: {picture.name}" in out
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert not list(tmp_path.glob(".*"))
 
 
 TOLD = {
@@ -112,9 +108,15 @@ def test_info_tells_what_a_trace_is_like_and_what_was_left_out(typed, undrawn, c
         assert captured.err == f"simlora: notice: azure_llm_2023.csv: {dropped}\n"
 
 
-def test_the_suffix_of_a_picture_says_its_format(capsys):
-    assert main(["info", "own.csv", "--picture=own.svg"]) == 0
-    assert Path("own.svg").read_text().startswith("<?xml")
+@pytest.mark.parametrize(
+    ("options", "picture", "begins"),
+    [((), "own.csv.png", b"\x89PNG"), (("--picture=own.svg",), "own.svg", b"<?xml")],
+)
+def test_the_suffix_of_a_picture_says_its_format(options, picture, begins, tmp_path, capsys):
+    assert main(["info", "own.csv", *options]) == 0
+    assert f"Picture: {picture}" in capsys.readouterr().out
+    assert Path(picture).read_bytes().startswith(begins)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_a_published_file_is_known_by_its_checksum(monkeypatch, undrawn, capsys):
