@@ -71,7 +71,7 @@ def _axes(ax: Any, study: Study, metric: str) -> None:
     elif metric.endswith("attainment"):
         ax.set_ylim(-0.03, 1.03)
     else:
-        ax.set_ylim(bottom=0)
+        ax.set_ylim(0, 1.04 * ax.get_ylim()[1])
     if study.x.categories:
         ax.set_xticks(range(len(every_x(study))), [str(x).replace("_", "\n") for x in every_x(study)])
     elif study.x.scale == "log":
