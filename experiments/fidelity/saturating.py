@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from experiments.fidelity.cells import Cells, number
+from experiments.fidelity.keeping import hashed, kept
+from experiments.fidelity.running import in_parallel
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Section, errors_of, fenced
 from experiments.scenarios import scenario
@@ -21,6 +23,7 @@ from simlora.engine.cluster.simulation import Simulation
 
 RATE, ITL, FIRST = "output_tokens_per_s", "itl_s", "ttft_s"
 FIGURES = {RATE: "tokens/s", ITL: "inter-token latency", FIRST: "median first token"}
+HASHED = hashed(__file__)
 QUEUED_S = 1.0
 """A run whose median first token takes longer has a queue: it is past saturation."""
 
@@ -113,10 +116,11 @@ def simulate(overrides: Sequence[str]) -> dict[str, float]:
     }
 
 
-def section(path: Path, name: str, title: str, compared: Sequence[Comparison]) -> Section:
-    """Return what is said of a file, in the section of this `name`."""
+def report(path: Path, rows: Sequence[Row], name: str, title: str, jobs: int) -> Section:
+    """Return what is said of a file, in the section of this `name`, once its rows are simulated."""
+    compared = [Comparison(*pair) for pair in zip(rows, in_parallel(_figures, rows, jobs), strict=True)]
     groups = {
-        "all": list(compared),
+        "all": compared,
         "below saturation": [one for one in compared if not one.row.past],
         "past it": [one for one in compared if one.row.past],
     }
@@ -145,6 +149,10 @@ def section(path: Path, name: str, title: str, compared: Sequence[Comparison]) -
             for line in errors_of(f"{title}, {group}: {FIGURES[key]}", errors)
         ],
     )
+
+
+def _figures(row: Row) -> dict[str, float]:
+    return kept([*row.overrides, HASHED], lambda: simulate(row.overrides))
 
 
 def _errors(members: Sequence[Comparison]) -> dict[str, list[float]]:

@@ -9,9 +9,7 @@ from pathlib import Path
 
 from experiments.fidelity import saturating
 from experiments.fidelity.cells import Cells, number, read_cells
-from experiments.fidelity.keeping import hashed, kept
-from experiments.fidelity.running import in_parallel
-from experiments.fidelity.saturating import Comparison, Row
+from experiments.fidelity.saturating import Row
 from experiments.fidelity.section import Section
 
 FILE = "slora_h100_runs.csv"
@@ -21,7 +19,6 @@ RANK, PROMPT_TOKENS, POOL_TOKENS = 32, 250, 82_528
 OUTPUT_TOKENS = 230
 """Of every answer. Past saturation, the runs count 198 to 224 tokens for a request that they call completed."""
 INPUTS = ("adapters", "rate_per_adapter", "duration")
-HASHED = hashed(__file__, saturating.__file__)
 
 
 def read(path: Path) -> list[Row]:
@@ -51,11 +48,4 @@ def _row(cells: Cells, place: str) -> Row:
 
 def report(path: Path, jobs: int = -1) -> Section:
     """Return what is said of the file. Raises InputError for bad input."""
-    rows = read(path)
-    found = in_parallel(_figures, rows, jobs)
-    compared = [Comparison(*pair) for pair in zip(rows, found, strict=True)]
-    return saturating.section(path, "slora_h100", "S-LoRA on an H100", compared)
-
-
-def _figures(row: Row) -> dict[str, float]:
-    return kept([*row.overrides, HASHED], lambda: saturating.simulate(row.overrides))
+    return saturating.report(path, read(path), "slora_h100", "S-LoRA on an H100", jobs)

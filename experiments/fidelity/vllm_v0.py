@@ -10,9 +10,7 @@ from pathlib import Path
 
 from experiments.fidelity import saturating
 from experiments.fidelity.cells import Cells, number, read_cells
-from experiments.fidelity.keeping import hashed, kept
-from experiments.fidelity.running import in_parallel
-from experiments.fidelity.saturating import Comparison, Row
+from experiments.fidelity.saturating import Row
 from experiments.fidelity.section import Section
 
 FILE = "vllm_v0_runs.csv"
@@ -20,7 +18,6 @@ MARK = "gpu_blocks"
 """A column that only this file has."""
 PROMPT_TOKENS, OUTPUT_TOKENS, BLOCK = 250, 231, 16
 NUMBERS = ("max_loras", "max_lora_rank", "max_num_seqs", "duration_s", MARK)
-HASHED = hashed(__file__, saturating.__file__)
 
 
 def read(path: Path) -> list[Row]:
@@ -53,10 +50,4 @@ def _row(cells: Cells, place: str) -> Row:
 
 def report(path: Path, jobs: int = -1) -> Section:
     """Return what is said of the file. Raises InputError for bad input."""
-    rows = read(path)
-    compared = [Comparison(*pair) for pair in zip(rows, in_parallel(_figures, rows, jobs), strict=True)]
-    return saturating.section(path, "vllm_v0", "vLLM 0.5 with LoRA on an H100", compared)
-
-
-def _figures(row: Row) -> dict[str, float]:
-    return kept([*row.overrides, HASHED], lambda: saturating.simulate(row.overrides))
+    return saturating.report(path, read(path), "vllm_v0", "vLLM 0.5 with LoRA on an H100", jobs)

@@ -32,7 +32,7 @@ from experiments.infer.evaluating import (
     read_table,
     write_table,
 )
-from experiments.infer.inference import SEEDS, infer
+from experiments.infer.inference import SEEDS, infer, infer_again
 from experiments.infer.posterior import posterior
 from experiments.infer.saying import NOT_FOUND, true_under
 from experiments.infer.searching import design, differences, distance, optimised
@@ -366,6 +366,31 @@ def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setti
         setting = paper.parsed("" if text == "as it is" else text)
         again = Evaluator(paper, 1)([(place(setting, seed), [claim]) for seed in SEEDS])
         assert np.abs(np.mean([differences(claim, each) for each in again], axis=0)).max() <= HOLDS
+
+
+def test_a_claim_is_off_by_the_mean_over_seeds(paper: Unknowns) -> None:
+    """Of two seeds that are off by the same factor, one too high and one too low, neither counts alone."""
+    (claim,) = paper.fitted
+    published = float(claim.published[0])
+    found = [
+        found_at(place(paper.defaults, seed), {"rate-small": [published * ratio]})
+        for seed, ratio in ((0, 2.0), (1, 0.5))
+    ]
+    assert [*off_by(claim, found).values()] == [pytest.approx(0, abs=0.01)]
+    assert [*off_by(claim, found, [1]).values()] == [pytest.approx(math.log(2), abs=0.01)]
+    assert off_by(claim, found, [0, 1, 2]) == {}
+
+
+def test_a_claim_does_not_come_out_at_a_setting_that_lacks_some_of_the_seeds(paper: Unknowns) -> None:
+    alone, (claim,) = replace(paper, judged=[]), paper.fitted
+    published = float(claim.published[0])
+    lucky = found_at(place(at(paper, load_ms=8.0), 0), {"rate-small": [published]})
+    off = [found_at(place(paper.defaults, seed), {"rate-small": [2 * published]}) for seed in SEEDS]
+    simulated = Simulated(made_up(paper, 8.0), [*off, *off], [lucky, *off])
+    (one,) = infer_again(alone, simulated).predicted
+    assert one.conditions is None
+    assert one.nearest == paper.defaults
+    assert one.looked_at == 2
 
 
 def test_a_claim_that_has_not_come_out_is_looked_for_where_it_most_probably_does(paper: Unknowns) -> None:
