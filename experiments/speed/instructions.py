@@ -1,7 +1,7 @@
 """Instructions that a request of plain S-LoRA takes, counted by Valgrind: `python -m experiments.speed.instructions`.
 
-With other checkouts of this repository, compiled as it is, `python -m experiments.speed.instructions ../before`: theirs
-beside, and the ratio. Counts vary by less than a thousandth between runs, where times vary by a tenth.
+With other checkouts, `python -m experiments.speed.instructions ../before`: theirs beside, and the ratio. They have to
+be compiled if this one is. Counts vary by less than a thousandth between runs, where times vary by a tenth.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.same_bytes.checkouts import checked
 from experiments.studies.command import command, option
 from simlora.core.errors import InputError
 
@@ -48,7 +49,8 @@ def instructions(checkout: Path, requests: int) -> int:
     )
     found = COUNTED.search(done.stderr)
     if done.returncode or found is None:
-        raise InputError(f"{checkout} does not run under valgrind: {done.stderr.strip().splitlines()[-1]}")
+        said = done.stderr.strip().splitlines() or ["no reason given"]
+        raise InputError(f"{checkout} does not run under valgrind: {said[-1]}")
     return int(found[1].replace(",", ""))
 
 
@@ -56,7 +58,7 @@ def instructions(checkout: Path, requests: int) -> int:
 def main(checkouts: Sequence[Path]) -> None:
     """Count and print."""
     first = 0.0
-    for checkout in (Path(__file__).parents[2], *(each.resolve() for each in checkouts)):
+    for checkout in [checked(each) for each in (Path(__file__).parents[2], *checkouts)]:
         few, many = (instructions(checkout, requests) for requests in (FEW, MANY))
         each = (many - few) / (MANY - FEW)
         first = first or each

@@ -1,4 +1,7 @@
-"""Keys that are set, and change nothing beside the others."""
+"""Keys of a mechanism that are set while another key leaves the mechanism out.
+
+Only these are noticed. A key that some systems set for others to use, such as replica.watermark or host.cores, is not.
+"""
 
 from __future__ import annotations
 

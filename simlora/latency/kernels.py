@@ -193,7 +193,7 @@ class Vllm(Kernel):
     counts_adapters: ClassVar[bool] = True
 
     def __init__(self, calibration: Calibration, slots: GivenInt, max_lora_rank: GivenInt) -> None:
-        count = whole("kernel.slots, as replica.max_loras is,", slots, "adapters", least=1)
+        count = whole("kernel.slots (replica.max_loras)", slots, "adapters", least=1)
         rank: int = -(-whole("kernel.max_lora_rank", max_lora_rank, least=1) // TILE) * TILE
         need = calibration.need
         self.pass_0 = need("kernels.vllm.intercept_s")

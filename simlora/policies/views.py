@@ -440,6 +440,6 @@ class FleetView(ClusterView, Protocol):
     def first_tokens_s(self, window_s: float) -> NDArray[np.float64]:
         """TTFT of the requests that ended in the last `window_s` seconds `[ended]`.
 
-        inf for requests aborted before their first token, or rejected by a limit of the cluster.
+        inf for requests aborted before their first token, or rejected because of `cluster.max_outstanding`.
         """
         ...

@@ -38,6 +38,9 @@ from simlora.report.markup import Html, embedded_json, join, tag
 from simlora.report.results import RunResults
 from simlora.report.vega import Spec
 
+EMBED = "window.vegaEmbed = vegaEmbed;"
+"""What page.js needs of the charts' script."""
+
 
 def render(results: RunResults) -> str:
     """Return the page of a run."""
@@ -108,7 +111,8 @@ def _vega() -> Html:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "simlora"
     except RuntimeError:  # the user has no home
         return Html(_bundled())
-    kept = folder / f"vega-{version('vl-convert-python')}.js"
+    made_of = hashlib.sha256(f"{version('vl-convert-python')} {EMBED}".encode()).hexdigest()[:16]
+    kept = folder / f"vega-{made_of}.js"
     try:
         return Html(kept.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):
@@ -123,4 +127,4 @@ def _vega() -> Html:
 def _bundled() -> str:
     import vl_convert
 
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+    return str(vl_convert.javascript_bundle(EMBED))

@@ -127,6 +127,7 @@ def scenarios(scenario: Scenario, per_replica: bool) -> list[Scenario]:
         ("migration=stay", policies.migration.period_s is not None),
         ("autoscaler=fixed", scenario.scaling.autoscaler.period_s is not None),
         ("cluster.adapter_pool=replicated", cluster.adapter_pool != "replicated"),
+        ("cluster.adapter_rps=null", cluster.adapter_rps is not None),
         ("cluster.engines_per_gpu=1", cluster.engines_per_gpu > 1),
         ("host.replicas=1", cluster.replicas_per_host > 1),
         (

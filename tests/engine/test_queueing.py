@@ -23,7 +23,8 @@ from simlora.core.request import Request
 from simlora.engine.cluster.rate_limiter import RateLimiter
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.scenario import ClusterConfig
-from tests.engine.cases import COEFFICIENTS, Case, Row
+from tests.engine.cases import COEFFICIENTS, Case, Row, apart, failing, family
+from tests.examples import share
 
 TOKEN_S = 1e-3
 FREE = dict.fromkeys(COEFFICIENTS, 0.0) | {"adapter_load.bytes_per_s": 1.0}
@@ -180,8 +181,30 @@ def test_buckets_admit_what_their_tokens_allow_and_no_less(
         filled_s[adapter] = now_s
         refused = limiter.refusal(Request(id, made[adapter], now_s, 1, 1), now_s)
         assert (refused == "") == (tokens[adapter] >= 1 - 1e-6)
-        assert refused in ("", "cluster.adapter_rps, 4 requests/s of an adapter, were there already")
+        assert refused in (
+            "",
+            f"cluster.adapter_rps admits 4 requests/s of an adapter, {burst} of them at once",
+        )
         tokens[adapter] -= not refused
+
+
+AT_RATES = st.one_of(
+    family(adapter_rps=(2.0,)),
+    apart(adapter_rps=(2.0,)),
+    failing().map(lambda case: case.but(adapter_rps=2.0)),
+)
+
+
+@given(AT_RATES)
+@share(1 / 2)
+def test_a_cluster_rejects_what_the_buckets_reject_and_the_rest_for_other_reasons(case: Case) -> None:
+    limiter, table = RateLimiter(case.scenario().cluster), case.table()
+    for row, request in zip(case.rows, table.itertuples(), strict=True):
+        if case.until_s is not None and row.arrival_s > case.until_s:
+            break
+        adapter = None if row.adapter is None else Adapter(row.adapter, "", 8, 512, 32)
+        refused = limiter.refusal(Request(0, adapter, row.arrival_s, 1, 1), row.arrival_s)
+        assert (request.reason == refused) if refused else "adapter_rps" not in request.reason
 
 
 class Counting:

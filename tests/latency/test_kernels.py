@@ -169,8 +169,8 @@ def test_vllms_tiles_are_sixteen_wide() -> None:
 @pytest.mark.parametrize(
     "slots, rank, key",
     [
-        (0, 16, "kernel.slots, as replica.max_loras is, is 0"),
-        (None, 16, "kernel.slots, as replica.max_loras is, is empty"),
+        (0, 16, "kernel.slots (replica.max_loras) is 0"),
+        (None, 16, "kernel.slots (replica.max_loras) is empty"),
         (4, None, "kernel.max_lora_rank is"),
     ],
 )

@@ -74,7 +74,9 @@ class Disaggregation:
         reason = unservable(request, adapter, config)
         if reason:
             return reason
-        request.max_output_tokens = self._declared[request.id]
+        request.max_output_tokens = self._declared.get(
+            request.id, request.max_output_tokens
+        )  # if it has arrived
         reasons = [
             unservable(request, self._fleet.adapter_of(request, one), limits) for one, limits in self._kinds
         ]

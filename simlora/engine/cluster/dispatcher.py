@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -34,20 +35,21 @@ class Dispatcher:
     The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
     lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `unservable` says why a
     request could never run where it was routed to. `on_unassigned`: one waits for a replica that is expected.
-    `on_arrive`: a request arrives; `on_overflow`: a limit of the cluster rejects it. `on_assign`: a replica
+    `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`: a replica
     gets a request; `on_withdraw`: a replica no longer has a request, which has not ended; `on_end`: it has ended.
-    `give` hands a new request to its replica. `progress` is called now and then with the number of requests that have
-    ended.
+    `arrive` takes a request that arrives now. `give` hands a new request to its replica. `progress` is called now and
+    then with the number of requests that have ended.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, routing: Routing, recorder: Recorder) -> None:
         self._clock, self._fleet, self._routing, self._recorder = fleet.clock, fleet, routing, recorder
         self._max_outstanding = scenario.cluster.max_outstanding
-        self._limiter = None if scenario.cluster.adapter_rps is None else RateLimiter(scenario.cluster)
+        self.arrive: Callable[[Request], None] = self._arrive
+        if scenario.cluster.adapter_rps is not None:
+            self.arrive = partial(self._arrive_within, RateLimiter(scenario.cluster))
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._scenario = scenario
-        unlimited = self._max_outstanding is None and self._limiter is None
-        self._dispatch = self.dispatch if unlimited else self._dispatch_or_overflow
+        self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self._arrival = Event(ARRIVAL, 0, self._next_arrival)
@@ -90,23 +92,26 @@ class Dispatcher:
             self._arrival.key = ARRIVAL + request.id
             self._clock.schedule(self._arrival, request.arrival_s)
 
-    def arrive(self, request: Request) -> None:
-        """A request arrives now."""
+    def _arrive_within(self, limiter: RateLimiter, request: Request) -> None:
+        """A request arrives; one past its adapter's rate is rejected before anything else hears of it."""
+        reason = limiter.refusal(request, self._clock.now)
+        if reason:
+            self._recorder.reject(request, -1, self._clock.now, reason)
+        else:
+            self._arrive(request)
+
+    def _arrive(self, request: Request) -> None:
         for listener in self.on_arrive:
             listener(request)
         self._dispatch(request)
 
     def _dispatch_or_overflow(self, request: Request) -> None:
-        """Dispatch a request, unless its adapter's rate limit or `max_outstanding` rejects it."""
-        now_s = self._clock.now
-        reason = self._limiter.refusal(request, now_s) if self._limiter is not None else ""
-        # As many arrived before as its id says.
-        if not reason and request.id - self._recorder.ended == self._max_outstanding:
-            reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
-        if not reason:
+        """Dispatch a request, unless `max_outstanding` others are there: as many arrived before as its id says."""
+        if request.id - self._recorder.ended != self._max_outstanding:
             self.dispatch(request)
             return
-        self._recorder.reject(request, -1, now_s, reason)
+        reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
+        self._recorder.reject(request, -1, self._clock.now, reason)
         for listener in self.on_overflow:
             listener(-1, request)
 

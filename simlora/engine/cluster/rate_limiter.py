@@ -11,9 +11,10 @@ from simlora.engine.scenario import ClusterConfig
 class RateLimiter:
     """Admits the requests of each adapter at a rate, and rejects the others: a token bucket an adapter.
 
-    A bucket holds `adapter_burst` tokens, is full at first, and gets `adapter_rps` of them a second; a request takes
-    one. The base model has a bucket as well. Every attempt of a client that retries is a request; one that is rejected
-    takes no token.
+    A bucket holds `adapter_burst` tokens, is full at first, and gets `adapter_rps` of them a second. A request takes
+    one, unless the bucket has none: then the request is rejected, and neither router nor autoscaler hears of it. The
+    base model has a bucket as well. Every attempt of a client that retries is a request. What the cluster rejects
+    later, such as beyond `max_outstanding`, has taken its token.
     Source: token buckets as gateways have them, such as Envoy's local rate limit (max_tokens, tokens_per_fill,
     fill_interval) with a descriptor for each model; computed as the generic cell rate algorithm (ITU-T I.371), which
     keeps one number an adapter. Differs: tokens come one by one, not some at each interval, and the answer does not say
@@ -26,7 +27,8 @@ class RateLimiter:
         self._ahead_s = (config.adapter_burst - 1) * self._gap_s
         self._due_s: dict[int, float] = {}  # by adapter: when its bucket is full again
         self._reason = (
-            f"cluster.adapter_rps, {config.adapter_rps:g} requests/s of an adapter, were there already"
+            f"cluster.adapter_rps admits {config.adapter_rps:g} requests/s of an adapter, "
+            f"{config.adapter_burst} of them at once"
         )
 
     def refusal(self, request: Request, now_s: float) -> str:

@@ -33,9 +33,9 @@ class ByQueue(Autoscaler):
     most 4 pods or 100 % more in 15 s, 300 s before scaling down. The formula is that of an external metric with a
     target average, which does not ask which pods are ready. There the number falls to 0 only with the gate
     HPAScaleToZero, or by KEDA. Waiting requests are what vLLM's production stack gives KEDA: a threshold of 5 of
-    `vllm:num_requests_waiting` (docs, use_cases/autoscaling-keda); differs: preempted requests are not counted. The
-    metric of adapters is a rule of ours, of what vLLM's lora_requests_info says (running and waiting adapters,
-    max_lora).
+    `vllm:num_requests_waiting` (docs, use_cases/autoscaling-keda); differs: preempted requests are not counted, and
+    those without a replica are. The metric of adapters is a rule of ours, of what vLLM's lora_requests_info says
+    (running and waiting adapters, max_lora).
     Raises InputError without any target.
     """
 
