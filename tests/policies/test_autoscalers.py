@@ -77,6 +77,13 @@ def test_by_queue_wants_as_many_as_have_the_target_of_requests_or_of_adapters_ea
     assert ByQueue(target_requests=10, down_after_s=0, **targets).replicas(fleet) == wanted
 
 
+def test_by_queue_stays_where_a_metric_deviates_by_as_much_as_it_tolerates() -> None:
+    wanted = [
+        ByQueue(target_requests=10, tolerance=0.25).replicas(Fleet(4, requests)) for requests in (50, 51, 30)
+    ]
+    assert wanted == [4, 6, 4]
+
+
 def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits() -> None:
     policy = ByQueue(target_requests=None, target_waiting=5, down_after_s=0)
     waiting = [policy.replicas(Fleet(2, 50, waits_s=[1.0] * count)) for count in (0, 5, 10, 13)]

@@ -237,6 +237,7 @@ def test_balanced_keeps_what_is_near_the_mean_and_only_the_fewest_when_far_apart
     counts = [cluster(*(((A,) * n, ()) for n in found)) for found in ((4, 4, 4, 9), (0, 4, 4, 9))]
     assert kept("balanced", counts[0], prompt(), gap=8, deviations=1) == [0, 1, 2]
     assert kept("balanced", counts[0], prompt(), gap=8, deviations=2) == [0, 1, 2, 3]
+    assert kept("balanced", counts[0], prompt(), gap=0, deviations=2) == [0, 1, 2], "the fewest, always"
     assert kept("balanced", counts[1], prompt(), gap=8) == [0]
 
 
