@@ -74,9 +74,8 @@ class Disaggregation:
         reason = unservable(request, adapter, config)
         if reason:
             return reason
-        request.max_output_tokens = self._declared.get(
-            request.id, request.max_output_tokens
-        )  # if it has arrived
+        # A request that its rate limit rejects has not arrived, and declares what it did.
+        request.max_output_tokens = self._declared.get(request.id, request.max_output_tokens)
         reasons = [
             unservable(request, self._fleet.adapter_of(request, one), limits) for one, limits in self._kinds
         ]
