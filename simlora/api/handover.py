@@ -75,7 +75,7 @@ def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     if simulation.apart is None:
         return ()
     rows = pd.DataFrame({name: column(requests, name) for name in READ})
-    rows["status"] = np.asarray(requests["status"])
+    rows["status"], rows["reason"] = np.asarray(requests["status"]), np.asarray(requests["reason"])
     rows["replica"] = decoding = requests["replica"].to_numpy(dtype=np.int32)
     log = simulation.apart.transfers.log()
     prefilling = decoding.copy()

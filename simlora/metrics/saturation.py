@@ -31,6 +31,8 @@ QUEUED = 2 / 3
 LOST_PAST, LOST_NEAR = 0.05, 0.01
 BLOCK = 1 << 18
 """Requests at a time: those of ten million together took 250 MB more."""
+RATE_LIMITED = "cluster.adapter_rps"
+"""How the reason begins for which a request past its adapter's rate was rejected."""
 SLOWEST, APART = 20, 5
 """One request of how many is among the slowest; requests from one of these to the next from which on bursts differ."""
 
@@ -54,12 +56,13 @@ def load(requests: Requests) -> dict[str, Any]:
       tell on which side of saturation it was;
     - `unknown` otherwise: the run is too short to tell.
 
-    `independent_requests` are as `independent` has them. Requests that no empty replica could serve are left out.
+    `independent_requests` are as `independent` has them. Requests that no empty replica could serve are left out, and
+    those past the rate limit of their adapter.
     `drift_s` is the mean queueing delay of the last third of arrivals minus that of the first third. It stays near 0
     while the queue is stable (last-come-first-served hides a drift). Source of batch means and of the jackknifed ratio:
     Law, Simulation Modeling and Analysis (5th ed.), 9.5.3.
     """
-    requests = requests[~np.asarray((requests["status"] == "rejected") & (requests["replica"] >= 0))]
+    requests = requests[~_beside_the_load(requests)]
     arrival_s = column(requests, "arrival_s")
     order: Any = slice(None)  # those of a run are sorted
     if np.any(arrival_s[1:] < arrival_s[:-1]):
@@ -72,6 +75,15 @@ def load(requests: Requests) -> dict[str, Any]:
     replica = requests["replica"].to_numpy()[order]
     judged = _judged(arrival_s, admitted_s, lost, replica, service_s)
     return judged | _backlog(arrival_s, admitted_s) | waits | found
+
+
+def _beside_the_load(requests: Requests) -> NDArray[np.bool_]:
+    """Return which requests [requests] were rejected for what they are, however empty the cluster was."""
+    rejected: NDArray[np.bool_] = np.asarray(requests["status"] == "rejected")
+    if not rejected.any():
+        return rejected
+    limited = requests["reason"].str.startswith(RATE_LIMITED)
+    return rejected & np.asarray((requests["replica"] >= 0) | limited, dtype=np.bool_)
 
 
 def independent(ttft_s: Floats) -> float:

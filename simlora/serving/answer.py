@@ -10,6 +10,7 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from simlora.metrics.saturation import RATE_LIMITED
 from simlora.serving.errors import ApiError
 from simlora.serving.filler import json_of, text_of
 from simlora.serving.live_cluster import LiveCluster
@@ -19,7 +20,6 @@ from simlora.serving.ticket import CRASHED, FAILED, FINISHED, REJECTED, Ticket
 JSON = "application/json"
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
 FULL = ("cluster.max_outstanding", "no replica is left")
-LIMITED = "cluster.adapter_rps"
 
 
 class Answer:
@@ -94,7 +94,7 @@ class Answer:
         ticket = self._ticket
         if ticket.status == CRASHED:
             return ApiError(500, f"the simulator has stopped: {ticket.reason}")
-        if ticket.status == REJECTED and ticket.reason.startswith(LIMITED):
+        if ticket.status == REJECTED and ticket.reason.startswith(RATE_LIMITED):
             return ApiError(429, f"The request was not served: {ticket.reason}.")
         if ticket.status == REJECTED and not ticket.reason.startswith(FULL):
             return ApiError(422, f"This request could never run here, because {ticket.reason}.")

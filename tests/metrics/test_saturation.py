@@ -11,7 +11,7 @@ import pytest
 from experiments.coverage.labels import labels, right
 from experiments.coverage.models import Queue, exponential
 from simlora.metrics import saturation
-from simlora.metrics.saturation import independent, load
+from simlora.metrics.saturation import RATE_LIMITED, independent, load
 from tests.metrics.frames import finished, lost, table
 
 
@@ -93,6 +93,21 @@ def test_requests_turned_away_count_as_offered() -> None:
     found = load(queue.recorded(13.0, 1_000, seed=0).requests())
     assert found["given_up_share"] == pytest.approx(12 / 13, abs=0.02)
     assert found["label"] == "past"
+
+
+@pytest.mark.parametrize(
+    ("reason", "label"),
+    [
+        (f"{RATE_LIMITED} admits 0.5 requests/s of an adapter, 1 of them at once", "below"),
+        ("cluster.max_outstanding, 2 requests, were there already", "past"),
+    ],
+)
+def test_requests_past_a_rate_limit_say_nothing_about_the_load_but_those_past_a_full_cluster_do(
+    reason: str, label: str
+) -> None:
+    kept = [finished(arrival_s=float(i), queue_s=0.1, latency_s=4.0) for i in range(50)]
+    rejected = [lost("rejected", arrival_s=float(i), reason=reason) for i in range(50)]
+    assert load(table(*kept, *rejected))["label"] == label
 
 
 def test_requests_too_large_to_serve_say_nothing_about_the_load() -> None:

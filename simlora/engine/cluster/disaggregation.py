@@ -40,6 +40,7 @@ class Disaggregation:
         self._replicas_of = scenario.cluster.replicas_of
         dispatcher.on_arrive += (self.arrive,)
         dispatcher.on_end += (self.leave,)
+        dispatcher.on_overflow += (self.leave,)
         dispatcher.unservable = self.unservable
         self._declared: dict[int, int] = {}  # output tokens, by request that has not been handed over
         self._ahead: dict[
