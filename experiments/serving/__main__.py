@@ -80,7 +80,7 @@ def quantiles_s(before: dict[tuple[str, str], float], after: dict[tuple[str, str
 def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str]) -> tuple[str, ...]:
     """Return what one rate gives."""
     before = metrics(address)
-    counted = run(load(address, rate_rps, tokens, adapters, seconds))
+    counted = run(load(address, rate_rps, tokens, adapters, int(rate_rps * seconds)))
     after = metrics(address)
     median_s, p99_s, most_s = quantiles_s(before, after)
 
@@ -116,7 +116,7 @@ def main(seconds: float, rates: str, tokens: int, overrides: list[str]) -> None:
         with urllib.request.urlopen(f"{address}/version") as response:
             print(response.read().decode(), f"{len(cores)} cores, load average {os.getloadavg()[0]:.1f}")
         adapters = [f"adapter_{number}" for number in range(50)]
-        run(load(address, 20, tokens, adapters, 5))
+        run(load(address, 20, tokens, adapters, 100))
         print(*(f"{name:>14}" for name in HEADER))
         for rate_rps in map(float, rates.split(",")):
             found = row(address, rate_rps, tokens, seconds, adapters)

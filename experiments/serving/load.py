@@ -19,20 +19,21 @@ import numpy as np
 from simlora.serving.server import new_loop
 
 PROMPT_TOKENS = 128
-"""Of every request: at four characters a token."""
+PROMPT = "x" * (4 * PROMPT_TOKENS)
+"""Of every request: the server counts four characters as a token."""
 END_OF_EVENT, END_OF_BODY = b"\n\n", b"0\r\n\r\n"
 
 
 @dataclass
 class Counted:
-    """What the client saw; times in wall seconds, gaps between events of one stream."""
+    """What the client saw, in wall seconds; the time per token is from a stream's first token to its last."""
 
     answered: int = 0
     failed: int = 0
     tokens: int = 0
     seconds: float = 0.0
     first_token_s: list[float] = field(default_factory=list)
-    gaps_s: list[float] = field(default_factory=list)
+    time_per_token_s: list[float] = field(default_factory=list)
 
 
 def run(asking: Coroutine[None, None, Counted]) -> Counted:
@@ -41,24 +42,23 @@ def run(asking: Coroutine[None, None, Counted]) -> Counted:
         return runner.run(asking)
 
 
-async def load(
-    address: str, rate_rps: float, tokens: int, adapters: Sequence[str], seconds: float
-) -> Counted:
-    """Ask of the adapters in turn; return what came back until the last answer.
+def arrivals_s(rate_rps: float, requests: int) -> list[float]:
+    """Return when the requests of a Poisson process arrive [requests]: with the same seed each time."""
+    return np.random.default_rng(0).exponential(1 / rate_rps, requests).cumsum().tolist()
 
-    Gaps are exponential, with the same seed each time.
-    """
-    gaps_s = np.random.default_rng(0).exponential(1 / rate_rps, int(rate_rps * seconds))
+
+async def load(address: str, rate_rps: float, tokens: int, adapters: Sequence[str], requests: int) -> Counted:
+    """Ask of the adapters in turn, at `arrivals_s`; return what came back until the last answer."""
     counted, began_s = Counted(), time.perf_counter()
     where, loop = urlsplit(address), asyncio.get_running_loop()
     idle: list[_Connection] = []
     answers = []
-    for number, due_s in enumerate(np.cumsum(gaps_s).tolist()):
+    for number, due_s in enumerate(arrivals_s(rate_rps, requests)):
         if (wait_s := began_s + due_s - time.perf_counter()) > 0:
             await asyncio.sleep(wait_s)
         body = {
             "model": adapters[number % len(adapters)],
-            "prompt": "x" * (4 * PROMPT_TOKENS),
+            "prompt": PROMPT,
             "max_tokens": tokens,
             "ignore_eos": True,
             "stream": True,
@@ -82,7 +82,8 @@ class _Connection(asyncio.Protocol):
 
     def __init__(self, counted: Counted, idle: list[_Connection]) -> None:
         self._counted, self._idle = counted, idle
-        self._last_s, self._events, self._ok = 0.0, 0, False
+        self._since_s = self._last_s = 0.0
+        self._events, self._ok = 0, False
         self._answer: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
 
@@ -94,17 +95,18 @@ class _Connection(asyncio.Protocol):
         assert self._transport is not None
         head = f"POST /v1/completions HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
         self._answer = asyncio.get_running_loop().create_future()
-        self._events, self._ok, self._last_s = 0, False, time.perf_counter()
+        self._events, self._ok, self._since_s = 0, False, time.perf_counter()
         self._transport.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         return self._answer
 
     def data_received(self, data: bytes) -> None:
-        now_s, counted = time.perf_counter(), self._counted
+        now_s = time.perf_counter()
         if not self._events:
             self._ok = self._ok or data.startswith(b"HTTP/1.1 200")
         if events := data.count(END_OF_EVENT):
-            gap_s = now_s - self._last_s
-            (counted.gaps_s if self._events else counted.first_token_s).append(gap_s)
+            if not self._events:
+                self._counted.first_token_s.append(now_s - self._since_s)
+                self._since_s = now_s
             self._events, self._last_s = self._events + events, now_s
         if data.endswith(END_OF_BODY) or (not self._ok and not self._events):
             self._over()
@@ -127,7 +129,10 @@ class _Connection(asyncio.Protocol):
             return
         self._counted.answered += self._ok
         self._counted.failed += not self._ok
-        self._counted.tokens += max(self._events - 1, 0)  # the last one is [DONE]
+        tokens = max(self._events - 1, 0)  # the last one is [DONE]
+        self._counted.tokens += tokens
+        if self._ok and tokens > 1:
+            self._counted.time_per_token_s.append((self._last_s - self._since_s) / (tokens - 1))
         assert self._transport is not None
         if self._ok:
             self._idle.append(self)

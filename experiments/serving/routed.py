@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from experiments.serving.load import PROMPT_TOKENS, load, run
+from experiments.serving.load import PROMPT_TOKENS, arrivals_s, load, run
 from experiments.studies.command import command, option
 from simlora.api import simulate
 
@@ -113,7 +113,7 @@ def live(
             started(serve, f"http://127.0.0.1:{first}/health"),
             started(proxy, f"{address}/health/liveliness", **local),
         ):
-            seen = run(load(address, rate_rps, tokens, adapters, len(adapters) / rate_rps))
+            seen = run(load(address, rate_rps, tokens, adapters, len(adapters)))
         tables, loads = [], 0
         for replica in range(REPLICAS):
             out = folder / "out" / str(replica)
@@ -128,7 +128,7 @@ def offline(router: str, adapters: Sequence[str], rate_rps: float, tokens: int) 
         path = Path(folder, "trace.csv")
         pd.DataFrame(
             {
-                "arrival_s": np.arange(len(adapters)) / rate_rps,
+                "arrival_s": arrivals_s(rate_rps, len(adapters)),
                 "adapter": adapters,
                 "rank": 8,
                 "prompt_tokens": PROMPT_TOKENS,

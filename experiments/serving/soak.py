@@ -1,6 +1,7 @@
 """Whether simlora-serve leaks memory or connections: `python -m experiments.serving.soak [--minutes M]`.
 
-Clients ask, leave in the middle of an answer, load and unload adapters, and send bodies that are broken or huge.
+Clients ask, leave in the middle of an answer, load and unload adapters, and send bodies that are broken or huge. They
+are more than the cluster takes (`cluster.max_outstanding`), so that some get 503.
 Printed are statuses by kind of client, the server's resident memory over time, and what is left when all have gone.
 """
 
@@ -20,7 +21,7 @@ from experiments.studies.command import command, option
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=8"),
-    *("cluster.replicas=4", "cluster.max_outstanding=200", "replica.prefix_caching=true", "report=false"),
+    *("cluster.replicas=4", "cluster.max_outstanding=80", "replica.prefix_caching=true", "report=false"),
 )
 Seen = Counter[tuple[str, int]]
 

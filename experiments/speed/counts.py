@@ -1,107 +1,112 @@
-"""Count what a plain S-LoRA request makes the simulator do: calls, and branch lines for mechanisms it has not got.
+"""Count what a plain S-LoRA request makes the simulator do, interpreted: calls, and source lines.
 
-Figures do not depend on the machine. A call is a Python function that is entered, or a generator that is resumed, in
-simlora. A branch line is a source line that decides (`if`, `while`, `and`, `or`, the `if` of comprehensions),
-counted once an execution, in the rooms that run during a simulation. It asks for an absent mechanism if one of its
-conditions that was evaluated names one of `mechanisms.py`, and was never decided otherwise during the run.
+Figures do not depend on the machine. A call is a Python function of simlora that is entered, or a generator that is
+resumed. A line counts each time that it is executed. `experiments.speed.instructions` counts compiled code.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable
+from linecache import getline
 from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 import simlora
 from experiments.scenarios import scenario
-from experiments.speed.counting import Counting
-from experiments.speed.figures import Figures, Line, figures
 from experiments.speed.scenarios import Speed
-from experiments.studies.command import command, option, writable
+from experiments.studies.command import command, option
 from simlora.core.checks import whole
 from simlora.engine.cluster.simulation import Simulation
 
-ROOT = Path(simlora.__file__).parent
-ROOMS = ("core", "engine", "latency", "memory", "metrics", "policies")
-"""Where branch lines are counted."""
+ROOT = f"{Path(simlora.__file__).parent}/"
 REQUESTS = 2_000
-EPILOG = (
-    "'one-sided, unclassified' are conditions that were always decided alike and name no mechanism of the table: "
-    "some are of the workload (every request uses an adapter), others may ask for a mechanism by a name that the table "
-    "does not know. Loops over hooks that no part defines are counted apart: 'loops whose body never ran'."
-)
 
 
-def count(requests: int = REQUESTS, replicas: int = 1) -> Figures:
+class Counted(NamedTuple):
+    """Calls by file from which and into which, and executions by file and line, a request."""
+
+    calls: dict[tuple[str, str], float]
+    lines: dict[tuple[str, int], float]
+
+    @property
+    def between_files(self) -> float:
+        """Calls from one file into another."""
+        return sum(times for (before, into), times in self.calls.items() if before != into)
+
+    def by_file(self) -> pd.DataFrame:
+        """Return calls and lines of each file, those with the most calls first."""
+        calls, lines = (
+            pd.Series(each, dtype=float).groupby(level=level).sum()
+            for each, level in ((self.calls, 1), (self.lines, 0))
+        )
+        return (
+            pd.DataFrame({"calls": calls, "lines": lines}).fillna(0.0).sort_values("calls", ascending=False)
+        )
+
+
+def count(run: Callable[[], object], requests: int, root: str = ROOT) -> Counted:
+    """Run a function that serves so many requests; return what it did in files below `root`, by a trace.
+
+    That takes some ten times as long as without.
+    """
+    calls: Counter[tuple[str, str]] = Counter()
+    lines: Counter[tuple[str, int]] = Counter()
+
+    def entered(frame: FrameType, event: str, argument: Any) -> Any:
+        file = frame.f_code.co_filename
+        if not file.startswith(root):
+            return None
+        before = frame.f_back
+        calls[before.f_code.co_filename if before else "", file] += 1
+        return executed
+
+    def executed(frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "line":
+            lines[frame.f_code.co_filename, frame.f_lineno] += 1
+        return executed
+
+    outer = sys.gettrace()
+    sys.settrace(entered)
+    try:
+        run()
+    finally:
+        sys.settrace(outer)
+    short = {each: each.removeprefix(root) for pair in calls for each in pair}
+    return Counted(
+        {(short[before], short[into]): times / requests for (before, into), times in calls.items()},
+        {(short[file], line): times / requests for (file, line), times in lines.items()},
+    )
+
+
+def plain(requests: int = REQUESTS, replicas: int = 1) -> Counted:
     """Simulate plain S-LoRA and return what each request makes it do; building the scenario is not counted."""
-    simulation = Simulation(scenario(Speed("counted", replicas, requests).overrides()))
-    counting = Counting([ROOT], [ROOT / room for room in ROOMS])
-    return figures(counting.count(simulation.run), requests, f"{ROOT}/")
-
-
-def table(found: Figures) -> str:
-    """Return the figures as text."""
-    unclassified, loops = found.unclassified, found.empty_loops
-    rows = [
-        _row("calls", found.calls),
-        _row("  from one file into another", found.between_files),
-        _row("branch lines", found.branch_lines),
-        _row("  that ask for absent mechanisms", sum(found.absent.values())),
-        *(_row(f"    {name}", times) for name, times in found.absent.items()),
-        _row("  that name one and are decided both ways", found.both_ways),
-        _row("one-sided, unclassified", sum(unclassified.values())),
-        *_places(unclassified),
-        _row("loops whose body never ran", sum(loops.values())),
-        *_places(loops),
-    ]
-    return "\n".join(rows)
-
-
-def listing(found: Figures) -> str:
-    """Return a table of calls by file, and one of all branch lines, as text."""
-    files = [_row(f"  {file}", times) for file, times in found.by_file.items() if times >= 0.01]
-    lines = [_listed(line) for line in found.lines]
-    head = "branch lines: executions, those for an absent mechanism, place, mechanism, text"
-    return "\n".join(["calls by file", *files, "", head, *lines])
-
-
-def _listed(line: Line) -> str:
-    absent = f"{line.absent:8.2f}" if line.mechanism else " " * 8
-    kind = line.mechanism or ("one-sided" if line.unclassified else "")
-    return f"{line.executions:8.2f}{absent}  {f'{line.file}:{line.line}':<36}{kind:<31}{line.text}"
+    return count(Simulation(scenario(Speed("counted", replicas, requests).overrides())).run, requests)
 
 
 @command(
     option("--requests", type=int, default=REQUESTS, metavar="N", help=f"default: {REQUESTS}"),
     option("--replicas", type=int, default=1, metavar="N", help="default: 1"),
-    option("--lines", action="store_true", help="print every file and every branch line, too"),
-    option("--json", type=Path, metavar="OUT", dest="out", help="write the figures as JSON"),
-    epilog=EPILOG,
+    option("--lines", action="store_true", help="print every line, too"),
 )
-def main(requests: int, replicas: int, lines: bool, out: Path | None) -> None:
+def main(requests: int, replicas: int, lines: bool) -> None:
     """Count and print."""
     whole("--requests", requests, "requests", least=1)
     whole("--replicas", replicas, "replicas", least=1)
-    if out:
-        writable(out, "--json")
-    found = count(requests, replicas)
+    found = plain(requests, replicas)
+    files = found.by_file()
     print(f"Plain S-LoRA, {requests:,} requests, replicas: {replicas}; figures are per request\n")
-    print(table(found))
+    print(f"{files.calls.sum():.2f} calls, {found.between_files:.2f} of them from one file into another")
+    print(f"{files.lines.sum():.2f} lines\n")
+    print(files[files.calls >= 0.01].to_string(float_format="{:.2f}".format))
     if lines:
-        print(f"\n{listing(found)}")
-    if out:
-        figures_of = {"requests": requests, "replicas": replicas, **found.json()}
-        out.write_text(json.dumps(figures_of, indent=1) + "\n", encoding="utf-8")
-
-
-def _row(name: str, times: float) -> str:
-    return f"{name:<50}{times:10.2f}"
-
-
-def _places(found: Mapping[str, float]) -> list[str]:
-    """Return a row for each place."""
-    return [f"  {times:8.2f}  {place}" for place, times in found.items()]
+        print()
+        for (file, line), times in sorted(found.lines.items()):
+            print(f"{times:8.2f}  {f'{file}:{line}':<44}{getline(ROOT + file, line).strip()}")
 
 
 if __name__ == "__main__":

@@ -2,107 +2,56 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 
 from experiments.speed import counts
-from experiments.speed.counting import Counting
-from experiments.speed.decisions import Condition, Loop
-from experiments.speed.figures import Figures
-from experiments.speed.mechanisms import ABSENT, mechanism
 from tests.builds import FRAMES
 
-CALLS_AT_MOST = 152.0
-"""Calls a plain S-LoRA request, of which REQUESTS are simulated: 151.0 are counted."""
-CALLS_BETWEEN_FILES_AT_MOST = 114.0
-BRANCH_LINES_AT_MOST = 243.0
-ABSENT_BELOW = 15.0
-"""Branch lines a request that ask for a mechanism which plain S-LoRA has not got."""
+CALLS_AT_MOST, CALLS_BETWEEN_FILES_AT_MOST, LINES_AT_MOST = 152.0, 114.0, 1071.0
+"""A plain S-LoRA request, of which REQUESTS are simulated."""
 REQUESTS = 1000
-
-DECIDES = """
-def odd(numbers, scale=None):
-    found = 0
+LOOPS = """
+def squares(numbers):
+    found = []
     for number in numbers:
-        if number % 2 and not (number > 100 or scale is not None):
-            found += 1
-    for number in ():
-        found += number
-    return [each for each in numbers if 0 < each < 3] if numbers else []
-"""
+        if number % 2:
+            found.append(square(number))
+    return found
 
+
+def square(number):
+    return number * number
+"""
 
 pytestmark = FRAMES
 
 
-@pytest.fixture(scope="module")
-def plain() -> Figures:
-    return counts.count(REQUESTS)
+def test_a_plain_request_stays_cheap() -> None:
+    found = counts.plain(REQUESTS)
+    assert sum(found.calls.values()) <= CALLS_AT_MOST
+    assert found.between_files <= CALLS_BETWEEN_FILES_AT_MOST
+    assert sum(found.lines.values()) <= LINES_AT_MOST
 
 
-def test_a_plain_request_stays_cheap(plain: Figures) -> None:
-    assert plain.calls <= CALLS_AT_MOST
-    assert plain.between_files <= CALLS_BETWEEN_FILES_AT_MOST
-    assert plain.branch_lines <= BRANCH_LINES_AT_MOST
-    assert sum(plain.absent.values()) < ABSENT_BELOW
+def test_counting_twice_finds_the_same_and_the_command_prints_it(capsys: pytest.CaptureFixture[str]) -> None:
+    found = counts.plain(20)
+    assert counts.plain(20) == found
+    assert counts.main(["--requests", "20", "--lines"]) == 0
+    assert f"{sum(found.lines.values()):.2f} lines\n" in capsys.readouterr().out
 
 
-def test_parts_are_no_more_than_the_whole(plain: Figures) -> None:
-    assert 0 < plain.between_files < plain.calls
-    assert 0 < sum(plain.absent.values()) + plain.both_ways <= plain.branch_lines
-    assert plain.calls == pytest.approx(sum(plain.by_file.values()))
-    assert set(plain.absent) <= set(ABSENT)
-
-
-def test_counting_twice_finds_the_same() -> None:
-    assert counts.count(20) == counts.count(20)
-
-
-def test_the_table_has_all_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert counts.main(["--requests", "20", "--lines", "--json", str(tmp_path / "counts.json")]) == 0
-    assert "\nbranch lines" in capsys.readouterr().out
-    written = json.loads((tmp_path / "counts.json").read_text())
-    assert written["requests"] == 20
-    assert written["branch_lines"] == pytest.approx(sum(line["executions"] for line in written["lines"]))
-
-
-def test_decisions_are_counted_one_by_one(tmp_path: Path) -> None:
-    file = tmp_path / "odd.py"
-    file.write_text(DECIDES)
+def test_calls_and_lines_are_counted_one_by_one(tmp_path: Path) -> None:
+    file = tmp_path / "loops.py"
+    file.write_text(LOOPS)
     names: dict = {}
-    exec(compile(DECIDES, file, "exec"), names)  # noqa: S102
+    exec(compile(LOOPS, file, "exec"), names)  # noqa: S102
     before = sys.gettrace()
-    counted = Counting([tmp_path], [tmp_path]).count(lambda: names["odd"]([1, 2, 3, 101]))
+    found = counts.count(lambda: names["squares"]([1, 2, 3]), 1, f"{tmp_path}/")
     assert sys.gettrace() is before
-    found = {
-        asks.text: (times, counted.outcomes[file, asks]) for (file, asks), times in counted.executions.items()
-    }
-    assert found == {
-        "for number in numbers": (1, {"ran", "empty"}),
-        "number % 2": (4, {"true", "false"}),
-        "number > 100": (3, {"true", "false"}),
-        "scale is not None": (2, {"None"}),
-        "for number in ()": (1, {"empty"}),
-        "numbers": (1, {"true"}),
-        "0 < each < 3": (4, {"true", "false"}),
-    }
-    assert {type(asks) for _, asks in counted.executions} == {Condition, Loop}
-
-
-@pytest.mark.parametrize(
-    ("condition", "named"),
-    [
-        ("self.prefixes is not None", "prefix cache"),
-        ("self._standing.lands_s != inf", "asynchronous loading"),
-        ("part.merged is None", "merging"),
-        ("table.prefill", "chunked prefill, mixed passes"),
-        ("adapter_tokens > self._limits.adapter_tokens", "divided pool"),
-        ("len(outstanding)", None),
-        ("self.waiting", None),
-    ],
-)
-def test_a_condition_is_known_by_its_words(condition: str, named: str | None) -> None:
-    assert mechanism(condition) == named
+    assert found.calls == {(__file__, "loops.py"): 1, ("loops.py", "loops.py"): 2}
+    assert found.between_files == 1
+    times = dict(zip(range(3, 12), (1, 4, 3, 2, 1, 0, 0, 0, 2), strict=True))
+    assert found.lines == {("loops.py", line): number for line, number in times.items() if number}

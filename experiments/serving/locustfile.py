@@ -1,0 +1,58 @@
+"""What Locust's users do: each asks an adapter for a streamed answer, and times its tokens."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from typing import Any
+
+import gevent
+from locust import HttpUser, constant_throughput, events, task
+from locust.exception import StopUser
+
+ASKED = json.loads(os.environ["LOCUST_ASKED"])
+NUMBERS = itertools.count()
+SAID: dict[str, Any] = {"first_token_s": [], "time_per_token_s": [], "failed": 0, "seconds": 0.0}
+BEGAN_S = time.perf_counter()
+
+
+class Asks(HttpUser):
+    """A user that asks at its rate; the last of all requests ends the run, when all answers are there."""
+
+    wait_time = constant_throughput(ASKED["user_rps"])
+
+    @task
+    def ask(self) -> None:
+        """Ask for one answer."""
+        number = next(NUMBERS)
+        if number >= ASKED["requests"]:
+            gevent.spawn(self.environment.runner.quit)  # which waits for this user, too
+            raise StopUser
+        body = {
+            "model": ASKED["adapters"][number % len(ASKED["adapters"])],
+            "prompt": ASKED["prompt"],
+            "max_tokens": ASKED["output_tokens"],
+            "ignore_eos": True,
+            "stream": True,
+        }
+        began_s, times_s = time.perf_counter(), []
+        with self.client.post("/v1/completions", json=body, stream=True, catch_response=True) as response:
+            for chunk in response.iter_content(chunk_size=None):
+                times_s += [time.perf_counter()] * chunk.count(b'"text"')
+            if response.status_code == 200 and len(times_s) == ASKED["output_tokens"]:
+                response.success()
+                SAID["first_token_s"].append(times_s[0] - began_s)
+                SAID["time_per_token_s"].append((times_s[-1] - times_s[0]) / (len(times_s) - 1))
+                SAID["seconds"] = times_s[-1] - BEGAN_S
+            else:
+                response.failure(f"status {response.status_code}, {len(times_s)} tokens")
+                SAID["failed"] += 1
+
+
+@events.quitting.add_listener
+def say(environment: object, **more: object) -> None:
+    """Write what was measured."""
+    with open(os.environ["LOCUST_SAID"], "w", encoding="utf-8") as file:
+        json.dump(SAID, file)
