@@ -88,6 +88,11 @@ def _parser() -> argparse.ArgumentParser:
         "--seeds", type=int, default=3, metavar="N", help="seeds with which a plan keeps the SLO (default: 3)"
     )
     add("--plans", type=int, default=3, metavar="N", help="plans to print, cheapest first (default: 3)")
+    add(
+        "--pools",
+        action="store_true",
+        help="also plan with replicas that only prefill and others that decode, where fewer do then",
+    )
     add_longest(parser)
     add("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)")
     add("--out", type=Path, metavar="DIR", help="where the results go (default: outputs/plan)")
@@ -111,6 +116,7 @@ def _run(options: argparse.Namespace) -> int:
         attainment=options.attainment,
         seeds=options.seeds,
         plans=options.plans,
+        pools=options.pools,
         longest=options.longest,
         jobs=options.jobs,
         tell=say,

@@ -28,6 +28,10 @@ RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's --max-lora-rank may have (vllm/config/lora.py, MaxLoRARanks)."""
 
 
+NIXL = ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}')
+"""vLLM's connector between engines that prefill and decode, which a proxy tells apart."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """How an engine is started: the words before its flags, and its flags by simlora's keys.
@@ -36,7 +40,8 @@ class Engine:
     serving adapters needs, `environment` are variables that it needs to load them while it runs, and `adapters` says
     how they are named to it. `context` is the flag of the longest request. `module` and `model_flag` are in a command
     that starts it as a module; `spellings` are other names of flags; `defaults` are the engine's own values, by
-    simlora's keys, where they are the same on every GPU. `caches` is whether it caches prefixes without being told.
+    simlora's keys, where they are the same on every GPU. `pools` are the words of an engine that only prefills, and of
+    one that only decodes. `caches` is whether it caches prefixes without being told.
     """
 
     start: tuple[str, ...]
@@ -55,6 +60,7 @@ class Engine:
     model_flag: str
     spellings: Mapping[str, str]
     defaults: Mapping[str, Any]
+    pools: tuple[tuple[str, ...], tuple[str, ...]]
     caches: bool = True
 
 
@@ -84,6 +90,7 @@ ENGINES = {
         model_flag="--model",
         spellings={"-tp": "--tensor-parallel-size"},
         defaults={"replica.tp": 1, "replica.max_loras": 1, "replica.max_lora_rank": 16, MEMORY: 0.9},
+        pools=(NIXL, NIXL),
     ),
     "sglang": Engine(
         start=("python", "-m", "sglang.launch_server", "--model-path", "{model}"),
@@ -110,6 +117,7 @@ ENGINES = {
         model_flag="--model-path",
         spellings={"--tp": "--tp-size", "--tensor-parallel-size": "--tp-size", "--model": "--model-path"},
         defaults={"replica.tp": 1, "replica.max_loras": 8},
+        pools=(("--disaggregation-mode", "prefill"), ("--disaggregation-mode", "decode")),
     ),
 }
 """Sources: vLLM's and SGLang's documentation of their server arguments."""

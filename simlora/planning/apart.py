@@ -1,23 +1,53 @@
-"""Replicas of their own for adapters of high ranks, so that the slots of the others need not be as large."""
+"""Replicas of two kinds: some for adapters of high ranks, or some that only prefill, beside the others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
 
-from simlora.config.engine_flags import allowed_rank
-from simlora.planning.machines import Traffic
+from simlora.config.engine_flags import PREFIX_CACHING, allowed_rank, engine
+from simlora.planning.machines import RANK, ROUTER, SLOTS, Machine, Traffic, key_of
 from simlora.sweeps.outcome import Overrides
 
+DECODE_ROUTER = "router@decode_router"
+TRIED = 7
+"""Numbers of replicas that prefill, evenly over all, from which a climb goes on by one."""
 SPREAD = 2
-"""So many numbers of replicas are tried, from the share of the requests that are for such adapters on."""
+"""So many numbers of replicas are tried, from the share of the requests that are for high ranks on."""
+
+
+class Kind(NamedTuple):
+    """Replicas that are started alike: their number, for what, with which settings and further words of the command."""
+
+    number: int
+    what: str
+    settings: Mapping[str, Any]
+    words: Sequence[str] = ()
+
+
+class Apart(Protocol):
+    """How the replicas of a plan are divided into two kinds."""
+
+    @property
+    def overrides(self) -> Overrides:
+        """The overrides that divide them."""
+
+    def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the settings of all replicas, but for those that their own kind has, from those of a plan."""
+
+    def beside(self, replicas: int) -> Iterator[Apart]:
+        """Yield what is next to it among `replicas` in all."""
+
+    def kinds(self, replicas: int, engine_name: str) -> list[Kind]:
+        """Return both kinds of `replicas` in all, as an engine has them."""
 
 
 @dataclass(frozen=True)
-class Apart:
+class HighRanks:
     """So many `replicas`, with `slots` of `highest` rank, beside others whose slots hold no more than `rank`.
 
-    `adapters` have a higher one.
+    `adapters` have a higher one. The slots of the others need not be as large.
     """
 
     replicas: int
@@ -33,7 +63,11 @@ class Apart:
         groups = f"[{{replicas:{self.replicas},replica:{own}}}]"
         return "placement=by_max_rank", f"cluster.replica_groups={groups}"
 
-    def beside(self, replicas: int) -> Iterator[Apart]:
+    def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings with the rank of the others' slots."""
+        return {**settings, RANK: self.rank}
+
+    def beside(self, replicas: int) -> Iterator[HighRanks]:
         """Yield what is next to it among `replicas` in all: one replica more or less, twice or half the slots."""
         for count in (self.replicas - 1, self.replicas + 1):
             if 0 < count < replicas:
@@ -42,8 +76,60 @@ class Apart:
             if slots not in (0, self.slots):
                 yield replace(self, slots=slots)
 
+    def kinds(self, replicas: int, engine_name: str) -> list[Kind]:
+        """Return the replicas for low ranks, and those for high ones."""
+        large = {RANK: self.highest, SLOTS: self.slots}
+        return [
+            Kind(replicas - self.replicas, f"for ranks up to {self.rank}", {RANK: self.rank}),
+            Kind(self.replicas, f"for ranks above {self.rank}", large),
+        ]
 
-def ways(of: Traffic, replicas: int, stay_s: float) -> Iterator[Apart]:
+
+@dataclass(frozen=True)
+class Prefilling:
+    """So many `replicas` only prefill, and the others decode what these hand over."""
+
+    replicas: int
+
+    @property
+    def overrides(self) -> Overrides:
+        """The override that sets them apart."""
+        return (f"cluster.prefill_replicas={self.replicas}",)
+
+    def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return settings with one router for both pools, neither of which looks for KV of earlier requests."""
+        routers = {DECODE_ROUTER: settings[ROUTER]} if ROUTER in settings else {}
+        return {**settings, PREFIX_CACHING: False, **routers}
+
+    def beside(self, replicas: int) -> Iterator[Prefilling]:
+        """Yield one replica more or less that prefills, of `replicas` in all."""
+        for count in (self.replicas - 1, self.replicas + 1):
+            if 0 < count < replicas:
+                yield Prefilling(count)
+
+    def kinds(self, replicas: int, engine_name: str) -> list[Kind]:
+        """Return the replicas that prefill, and those that decode."""
+        prefill, decode = engine(engine_name).pools
+        return [
+            Kind(self.replicas, "that prefill", {PREFIX_CACHING: False}, prefill),
+            Kind(replicas - self.replicas, "that decode", {PREFIX_CACHING: False}, decode),
+        ]
+
+
+def ways(on: Machine, of: Traffic, replicas: int, stay_s: float, pools: bool) -> Iterator[Apart]:
+    """Yield ways to divide `replicas` of a machine: by rank, and with `pools` by what they do.
+
+    A user who says where adapters are served, or that prefixes are cached, has said that there is none of these.
+    """
+    given = {key_of(one).partition(".")[0] for one in on.overrides}
+    if "placement" not in given:
+        yield from by_rank(of, replicas, stay_s)
+    if pools and f"{PREFIX_CACHING}=true" not in on.overrides:
+        step = -(-(replicas - 1) // TRIED)
+        yield from map(Prefilling, range(max(step // 2, 1), replicas, step or 1))
+
+
+def by_rank(of: Traffic, replicas: int, stay_s: float) -> Iterator[HighRanks]:
     """Yield ways to set some of `replicas` apart, one for each rank that may be the highest of the others.
 
     Replicas go by the share of the requests, slots by the adapters that are in use at once if a request stays
@@ -56,4 +142,4 @@ def ways(of: Traffic, replicas: int, stay_s: float) -> Iterator[Apart]:
         for count in range(least, min(least + SPREAD, replicas)):
             active = replace(of, rates_rps=large).active(stay_s, count) + 1
             slots = next((2**power for power in range(12) if 2**power >= active), len(large))
-            yield Apart(count, min(slots, len(large)), rank, levels[-1], len(large))
+            yield HighRanks(count, min(slots, len(large)), rank, levels[-1], len(large))

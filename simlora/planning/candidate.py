@@ -10,8 +10,8 @@ from simlora.core.errors import InputError
 from simlora.metrics.saturation import PAST, UNKNOWN
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.apart import Apart
-from simlora.planning.machines import SLOTS, Machine
-from simlora.planning.tuning import RANK, ROUTER, Settings, Tuning
+from simlora.planning.machines import ROUTER, SLOTS, Machine
+from simlora.planning.tuning import Settings, Tuning
 from simlora.sweeps.grid import seeded
 from simlora.sweeps.outcome import FAILED, RAN, Outcome, Overrides
 from simlora.sweeps.question import LONGER, Question, figure_of
@@ -44,7 +44,7 @@ class Candidate:
         if self.replicas == 1:
             chosen.pop(ROUTER, None)
         if self.apart is not None:
-            chosen[RANK] = self.apart.rank
+            chosen = self.apart.applied(chosen)
         kept = [one for one in self.machine.overrides if one.partition("=")[0] not in chosen]
         return seeded(
             (
@@ -61,6 +61,8 @@ class Candidate:
         """Return the candidates of which one setting is another, or one thing about the replicas that are apart."""
         found = [replace(self, settings=settings) for settings in of.beside(self.settings, self.replicas)]
         if self.apart is not None:
+            same = self.overrides(0)
+            found = [one for one in found if one.overrides(0) != same]  # which `apart` decides
             found += [replace(self, apart=apart) for apart in self.apart.beside(self.replicas)]
         return found
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from simlora.config.engine_flags import allowed_rank
 from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL
-from simlora.planning.machines import Machine
-from simlora.planning.tuning import RESEARCH, ROUTER, Tuning
+from simlora.planning.machines import ROUTER, Machine
+from simlora.planning.tuning import RESEARCH, Tuning
 
 NEARER, IDLE_MOST = 0.01, 2
 """So many times in a row twice the replicas may bring the SLO no nearer than this."""
@@ -96,23 +95,20 @@ def opening(on: Machine, of: Tuning, replicas: int) -> list[Candidate]:
 def with_some_apart(
     trials: Trials, on: Machine, best: Candidate | None, of: Tuning, most: int
 ) -> Candidate | None:
-    """Return fewer machines than `best` that keep the SLO because some are for adapters of high ranks alone, or `best`.
+    """Return fewer machines than `best` that keep the SLO because they are of two kinds (planning/apart.py), or `best`.
 
-    Slots are as large as the highest rank that they hold, in memory and in the time of a step. From one replica fewer
-    than the best, or from twice as many each time where there is none, each way to divide them is tried, and the
-    nearest to the SLO is climbed from; then one fewer, as long as the SLO is kept.
+    Slots are as large as the highest rank that they hold, in memory and in the time of a step; and a prompt lengthens
+    the steps of all that run beside it. From one replica fewer than the best, or from twice as many each time where
+    there is none, each way to divide them is tried, and the nearest to the SLO is climbed from; then one fewer, as long
+    as the SLO is kept.
     """
-    if len({allowed_rank(rank) for rank in of.of.ranks}) < 2 or any(
-        one.startswith("placement=") for one in on.overrides
-    ):
-        return best  # as the user has said where adapters are served
     replicas = max(on.least, 2) if best is None else best.replicas - 1
     nearest_yet, first = -math.inf, trials.question.seeds[:1]
     while max(on.least, 2) <= replicas <= most:
         settings = dict.fromkeys([of.start(replicas), *([] if best is None else [best.settings])])
         starts = [
             candidate
-            for apart in ways(of.of, replicas, of.stay_s)
+            for apart in ways(on, of.of, replicas, of.stay_s, of.pools)
             for own in settings
             for candidate in (Candidate(on, replicas, one, apart=apart) for one in of.routed(own, replicas))
         ]

@@ -25,7 +25,8 @@ from simlora.workload.facts import longest_tokens
 
 BATCHES = tuple(2**power for power in range(13))
 """Sequences of a step and tokens of a pass, at which the least time of one is looked for."""
-SLOTS, RESAMPLED = "replica.max_loras", "workload.resample_block_s"
+SLOTS, RANK, ROUTER = "replica.max_loras", "replica.max_lora_rank", "router"
+RESAMPLED = "workload.resample_block_s"
 DRAINED = 0.9
 """Share of the work that must be done while requests arrive: a run counts as below saturation with a tenth left."""
 

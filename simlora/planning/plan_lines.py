@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from simlora.config.engine_flags import engine, flag
 from simlora.metrics.slo import ATTAINMENT
 from simlora.planning.candidate import Candidate
+from simlora.planning.machines import ROUTER
 from simlora.planning.notices import without_flags
-from simlora.planning.tuning import ROUTER, ROUTERS
+from simlora.planning.tuning import ROUTERS
 from simlora.sweeps.question import DEFAULT_ATTAINMENT, Question
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def plan_lines(order: int, each: Planned, question: Question) -> Iterator[str]:
         yield f"  router: {_router(one)}"
     if policies := without_flags(one):
         yield f"  not in the command: {', '.join(policies)}, for which {one.machine.engine} has no flag"
-    for count, ranks, command in each.kinds:
-        yield f"  run{f' {count} for {ranks}' if ranks else ''}: {shlex.join(command)}"
+    for count, what, command in each.kinds:
+        yield f"  run{f' {count} {what}' if what else ''}: {shlex.join(command)}"
     if each.traffic.ranks:
         yield f"  adapters: {engine(one.machine.engine).adapters}"
     slo = [f"--limit={name}={limit:g}" for name, limit in question.limits.items()]

@@ -24,12 +24,12 @@ from simlora.config.engine_flags import (
 from simlora.core.files import expanded
 from simlora.metrics.slo import ATTAINMENT
 from simlora.metrics.summary import json_safe
+from simlora.planning.apart import Kind
 from simlora.planning.candidate import Candidate, Trials
-from simlora.planning.machines import SLOTS, Excluded, Traffic
+from simlora.planning.machines import Excluded, Traffic
 from simlora.planning.notices import kv_tokens, notices
 from simlora.planning.plan_lines import plan_lines
 from simlora.planning.plan_picture import draw
-from simlora.planning.tuning import RANK
 from simlora.report.sides import CONDITIONS, heading
 from simlora.results.files import writing
 from simlora.sweeps.grid import QUIET
@@ -100,36 +100,32 @@ class Planned:
 
     @property
     def kinds(self) -> list[tuple[int, str, list[str]]]:
-        """Kinds of replica: how many, for which ranks, "" for all, and the words of the command that starts one."""
-        one, apart, machine = self.candidate, self.candidate.apart, self.candidate.machine
-
+        """Kinds of replica: how many, for what, "" for all, and the words of the command that starts one."""
+        one, machine = self.candidate, self.candidate.machine
+        kinds = [Kind(one.replicas, "", {})]
+        if one.apart is not None:
+            kinds = one.apart.kinds(one.replicas, machine.engine)
         most = kv_tokens(self.outcomes[0].summary)
-
-        def started(more: Mapping[str, Any], kind: int) -> list[str]:
-            return words(
+        found = []
+        for place, kind in enumerate(kinds):
+            started = words(
                 machine.engine,
                 self._model,
-                self.settings | dict(more),
+                self.settings | dict(kind.settings),
                 self.activation_share,
-                context(self._model, self.longest_tokens, most[kind]),
+                context(self._model, self.longest_tokens, most[min(place, len(most) - 1)]),
                 adapters=bool(self.traffic.ranks),
             )
-
-        if apart is None:
-            return [(one.replicas, "", started({}, 0))]
-        large = {RANK: apart.highest, SLOTS: apart.slots}
-        return [
-            (one.replicas - apart.replicas, f"ranks up to {apart.rank}", started({RANK: apart.rank}, 0)),
-            (apart.replicas, f"ranks above {apart.rank}", started(large, -1)),
-        ]
+            found.append((kind.number, kind.what, [*started, *kind.words]))
+        return found
 
     @property
     def manifests(self) -> list[dict[str, Any]]:
         """A Kubernetes Deployment for each kind of replica."""
         machine = self.candidate.machine
         return [
-            deployment(machine.engine, self._model, command, count, machine.gpus, ranks.replace(" ", "-"))
-            for count, ranks, command in self.kinds
+            deployment(machine.engine, self._model, command, count, machine.gpus, _label(what))
+            for count, what, command in self.kinds
         ]
 
     @property
@@ -173,13 +169,18 @@ class Planned:
                 for b in self.beside
             ],
             "kinds": [
-                {"replicas": count, "adapters": ranks or "all", "command": shlex.join(command)}
-                for count, ranks, command in self.kinds
+                {"replicas": count, "kind": what or "all", "command": shlex.join(command)}
+                for count, what, command in self.kinds
             ],
             "overrides": list(one.lasting(1).overrides(0)),
             "times_as_long": one.machine.times,
             "notices": self.notices,
         }
+
+
+def _label(what: str) -> str:
+    """Return what a kind of replica is for, as a part of a name: `ranks-up-to-8`, `prefill`."""
+    return "-".join(what.split()[1:])
 
 
 SHOWN = (ATTAINMENT, "ttft_s.p95", "tpot_s.p95", "throughput_tps")

@@ -33,7 +33,7 @@ MOST = 4096
 """Machines of a kind, beyond which none is looked for."""
 FOUND = {
     "cluster.replicas": "",
-    "cluster.prefill_replicas": ": a plan has replicas that prefill and decode",
+    "cluster.prefill_replicas": ", or give --pools",
     "gpu": ", or give --gpus",
     "system": ", or give --engines",
     "replica.tp": ", or give --tp",
@@ -58,6 +58,7 @@ def plan(
     attainment: float | None = None,
     seeds: int = 3,
     plans: int = 3,
+    pools: bool = False,
     longest: int = LONGEST,
     config_dir: str | Path | None = None,
     jobs: int = -1,
@@ -68,7 +69,8 @@ def plan(
     `overrides` name the workload, the model and the SLO; `engines` systems whose flags are known, `gpus` kinds of GPU
     (None: every kind that has a price), `degrees` GPUs of a replica, `prices` USD per hour of one GPU where the
     configuration has none or another. `tune` gives the values of a key; else flags have the values of
-    planning/tuning.py. `limits` and `attainment` are those of `capacity`.
+    planning/tuning.py. `limits` and `attainment` are those of `capacity`. With `pools` some replicas may prefill alone,
+    and the others decode what these hand over.
 
     A machine costs at least what its tokens take at its best batch. Machines are looked at in that order, and not at
     all once `plans` are known that cost less. Of each the fewest replicas are searched for: from that bound up with the
@@ -100,7 +102,7 @@ def plan(
     pace_s = OmegaConf.select(composed(user)[0], "slo.tpot_s")
 
     def tuned(one: Machine) -> Tuning:
-        return tuning(one, traffic, tune or {}, pace_s)
+        return tuning(one, traffic, tune or {}, pace_s, pools)
 
     looked_at.sort(key=lambda one: (one.least * one.usd_per_hour, one.borrowed, one.name))
     if not limits and not any(key_of(one).partition(".")[0] == "slo" for one in user):

@@ -11,10 +11,10 @@ from simlora.config.engine_flags import MEMORY, PREFIX_CACHING, RANKS, allowed_r
 from simlora.config.own_folder import own_choices
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
-from simlora.planning.machines import SLOTS, Machine, Traffic, key_of
+from simlora.planning.machines import RANK, ROUTER, SLOTS, Machine, Traffic, key_of
 
-RANK, ON_HOST = "replica.max_lora_rank", "replica.max_cpu_loras"
-SEQUENCES, TOKENS, ROUTER = "replica.max_num_seqs", "scheduler.max_batched_tokens", "router"
+ON_HOST = "replica.max_cpu_loras"
+SEQUENCES, TOKENS = "replica.max_num_seqs", "scheduler.max_batched_tokens"
 ROUTERS = {
     "round_robin": "any load balancer",
     "most_idle": "fewest requests in flight: NGINX least_conn, Envoy LEAST_REQUEST",
@@ -41,13 +41,15 @@ Settings = tuple[tuple[str, Any], ...]
 class Tuning:
     """Values that each key may take, from low to high (a router has no order), for a machine and its traffic.
 
-    `configured` are the values with which the search begins where the traffic says nothing.
+    `configured` are the values with which the search begins where the traffic says nothing. With `pools`, replicas may
+    be divided into those that prefill and those that decode.
     """
 
     ladders: Mapping[str, Sequence[Any]]
     configured: Mapping[str, Any]
     of: Traffic
     stay_s: float
+    pools: bool = False
 
     def start(self, replicas: int) -> Settings:
         """Return the settings with which to begin.
@@ -103,7 +105,13 @@ def fixed(of: Traffic, slots: int = 0) -> dict[str, Any]:
     return {RANK: allowed_rank(max(of.ranks)), SLOTS: begin, ON_HOST: max(adapters, begin)}
 
 
-def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tpot_s: float | None) -> Tuning:
+def tuning(
+    machine: Machine,
+    of: Traffic,
+    asked: Mapping[str, Sequence[Any]],
+    tpot_s: float | None,
+    pools: bool = False,
+) -> Tuning:
     """Return what may be tuned of a machine: what is asked for, else the engine's flags and the router.
 
     A key that the user's overrides set has that value alone. `tpot_s` is the target of a token's time, None where there
@@ -143,7 +151,7 @@ def tuning(machine: Machine, of: Traffic, asked: Mapping[str, Sequence[Any]], tp
         )
     usual = {TOKENS: 2048, MEMORY: 0.9, ROUTER: "most_idle", PREFIX_CACHING: True}
     configured = {key: usual.get(key, machine.setting(key)) for key in ladders}
-    return Tuning(ladders, configured, of, of.output_tokens * (tpot_s or TYPICAL_TPOT_S))
+    return Tuning(ladders, configured, of, of.output_tokens * (tpot_s or TYPICAL_TPOT_S), pools)
 
 
 def _check(key: str, values: Sequence[Any], machine: Machine, of: Traffic) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simlora.planning import climbing, explaining
+from simlora.planning.apart import Prefilling
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.climbing import HOPEFUL, SPARED
 from simlora.planning.explaining import STEPS
@@ -114,6 +115,18 @@ def test_replicas_are_set_apart_where_none_keep_the_slo_otherwise(mixed: Of) -> 
     assert best.replicas == 4
     assert max(one.replicas for one in trials.tried if one.apart is not None) == 4, "twice as many each time"
     assert climbing.cheapest(MadeUp(lambda one, seed: 0.5), *mixed, MOST) is None
+
+
+def test_replicas_that_only_prefill_are_tried_where_they_are_asked_for(alike: Of) -> None:
+    machine, of = alike
+    trials = MadeUp(lambda one, seed: 0.5 if one.apart is None else one.replicas / 4)
+    assert climbing.cheapest(trials, machine, of, MOST) is None
+    best = climbing.cheapest(trials, machine, replace(of, pools=True), MOST)
+    assert best is not None
+    assert isinstance(best.apart, Prefilling)
+    assert best.replicas == 4
+    caching = replace(machine, overrides=(*machine.overrides, "replica.prefix_caching=true"))
+    assert climbing.cheapest(trials, caching, replace(of, pools=True), MOST) is None
 
 
 @pytest.mark.parametrize(("nearness", "climbs"), [(HOPEFUL, True), (HOPEFUL - 0.001, False)])

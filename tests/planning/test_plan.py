@@ -23,19 +23,28 @@ from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
 from simlora.latency.parts.composed import composed as composed_of_parts
 from simlora.planning import Plan, explaining, plan
-from simlora.planning.apart import ways
+from simlora.planning.apart import Prefilling, by_rank, ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.climbing import deployable
 from simlora.planning.explaining import NOTHING, binding
-from simlora.planning.machines import SLOTS, Excluded, Machine, Traffic, fewest, longest, machine, traffic_of
+from simlora.planning.machines import (
+    RANK,
+    ROUTER,
+    SLOTS,
+    Excluded,
+    Machine,
+    Traffic,
+    fewest,
+    longest,
+    machine,
+    traffic_of,
+)
 from simlora.planning.notices import without_flags
 from simlora.planning.planned import Planned
 from simlora.planning.tuning import (
     MEMORY,
     ON_HOST,
     PREFIX_CACHING,
-    RANK,
-    ROUTER,
     SEQUENCES,
     TOKENS,
     fixed,
@@ -459,7 +468,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
     assert apart is not None
     assert (apart.rank, apart.highest) == (8, 256)
     (small, up_to, of_small), (large, above, of_large) = best.kinds
-    assert (up_to, above) == ("ranks up to 8", "ranks above 8")
+    assert (up_to, above) == ("for ranks up to 8", "for ranks above 8")
     assert small + large == best.candidate.replicas
     assert of_small[of_small.index("--max-lora-rank") + 1] == "8"
     assert of_large[of_large.index("--max-lora-rank") + 1] == "256"
@@ -474,11 +483,46 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
 
 def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_adapters_in_use() -> None:
     of = Traffic(1000, 100.0, 100.0, 100.0, [1.0] * 8 + [1.0, 1.0], [8] * 8 + [64, 64], False, 200)
-    found = list(ways(of, replicas=5, stay_s=2.0))
+    found = list(by_rank(of, replicas=5, stay_s=2.0))
     assert [(one.replicas, one.slots, one.rank, one.highest) for one in found] == [
         (1, 2, 8, 64),
         (2, 2, 8, 64),
     ]
-    assert list(ways(replace(of, ranks=[8] * 10), 5, 2.0)) == [], "one rank"
+    assert list(by_rank(replace(of, ranks=[8] * 10), 5, 2.0)) == [], "one rank"
     near = {(one.replicas, one.slots) for one in found[0].beside(replicas=2)}
     assert near == {(1, 1)}, "a replica is left for the others, and there are two such adapters"
+
+
+def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path: Path) -> None:
+    """A prompt of 4,096 tokens lengthens the steps of all that run beside it."""
+    long = ("workload=synthetic", "workload.adapters=8", "workload.ranks=[16]", "workload.duration_s=20",
+            "workload/prompt_tokens=fixed", "workload.prompt_tokens.tokens=4096", "workload/output_tokens=fixed",
+            "workload.output_tokens.tokens=128", "workload.arrivals.rate_rps=6",
+            "slo.ttft_s=1", "slo.tpot_s=0.012")  # fmt: skip
+    user = ("model=llama_3_1_8b", *long)
+    (alike,) = planned(*user, gpu="h100_80g").plans
+    found = planned(*user, gpu="h100_80g", pools=True)
+    (best,) = found.plans
+    assert best.candidate.replicas < alike.candidate.replicas
+    assert isinstance(best.candidate.apart, Prefilling)
+    (prefill, first, started), (decode, then, _) = best.kinds
+    assert (prefill + decode, first, then) == (best.candidate.replicas, "that prefill", "that decode")
+    assert json.loads(started[started.index("--kv-transfer-config") + 1])["kv_connector"] == "NixlConnector"
+    assert "router@decode_router=most_idle" in best.checked
+    found.save(tmp_path)
+    names = [
+        tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes_1.yaml").read_text())
+    ]
+    assert names == ["vllm-llama-3-1-8b-prefill", "vllm-llama-3-1-8b-decode"]
+
+
+def test_numbers_of_replicas_that_prefill_are_tried_all_over() -> None:
+    chosen, of = on(user=ALIKE)
+
+    def tried(replicas: int, pools: bool = True) -> list[int]:
+        return [one.replicas for one in ways(chosen, of, replicas, 2.0, pools) if isinstance(one, Prefilling)]
+
+    assert tried(5) == [1, 2, 3, 4]
+    assert tried(20) == [1, 4, 7, 10, 13, 16, 19]
+    assert tried(1) == tried(5, pools=False) == []
+    assert [one.replicas for one in Prefilling(3).beside(replicas=4)] == [2]
