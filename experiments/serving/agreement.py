@@ -23,7 +23,9 @@ SERVED = (
 HEADER = ("client", "answers", "failed", "median first token", "median time per token", "requests/s")
 
 
-def measured(client: str, program: str, requests: int, rate_rps: float, tokens: int) -> list[Measured]:
+def measured(
+    client: str, program: str, requests: int, rate_rps: float, tokens: int
+) -> tuple[Measured, Measured]:
     """Return what a client says, and the offline run of the requests that the server saw."""
     adapters = [f"adapter_{number}" for number in range(50)]
     with tempfile.TemporaryDirectory() as name:
@@ -35,20 +37,19 @@ def measured(client: str, program: str, requests: int, rate_rps: float, tokens: 
     makespan_s = float(rows["finish_s"].max() - rows["arrival_s"].min())
     medians = rows[["ttft_s", "tpot_s"]].median()
     offline = Measured(len(rows), 0, medians["ttft_s"], medians["tpot_s"], len(rows) / makespan_s)
-    return [said, offline]
+    return said, offline
 
 
-def row(name: str, said: Measured, offline: Measured | None) -> str:
-    """Return a row of the table; a client's has its error beside each figure."""
+def row(name: str, said: Measured, offline: Measured) -> str:
+    """Return a row of the table: each figure as the client says it, that of the offline run, and what it is off by."""
     cells = [name, f"{said.answered:,}", str(said.failed)]
-    for figure in ("first_token_s", "time_per_token_s", "rate_rps"):
-        value = getattr(said, figure)
-        shown = f"{value:.3f}" if figure == "rate_rps" else f"{1e3 * value:.2f} ms"
-        if offline is not None:
-            truth = getattr(offline, figure)
-            by = f"{value / truth - 1:+.1%}"
-            shown += f" ({by})" if figure == "rate_rps" else f" ({by}, {1e3 * (value - truth):+.1f} ms)"
-        cells.append(shown)
+    for figure, unit, scale in (
+        ("first_token_s", " ms", 1e3),
+        ("time_per_token_s", " ms", 1e3),
+        ("rate_rps", "", 1.0),
+    ):
+        theirs, ours = scale * getattr(said, figure), scale * getattr(offline, figure)
+        cells.append(f"{theirs:,.4g}{unit}, offline {ours:,.4g}{unit} ({100 * (theirs / ours - 1):+.1f} %)")
     return f"| {' | '.join(cells)} |"
 
 
@@ -70,9 +71,7 @@ def main(client: list[str] | None, rate: float, requests: int, tokens: int) -> N
     print("|---|" + "---:|" * (len(HEADER) - 1))
     for each in client or ["own", "openai"]:
         name, _, program = each.partition("=")
-        said, offline = measured(name, program or name, requests, rate, tokens)
-        print(row(name, said, offline))
-        print(row("offline run of its requests", offline, None), flush=True)
+        print(row(name, *measured(name, program or name, requests, rate, tokens)), flush=True)
 
 
 if __name__ == "__main__":
