@@ -137,7 +137,9 @@ def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
     candidates = []
     for settings in of.beside(one.settings, one.replicas):
         ((key, value),) = (new for new, old in zip(settings, one.settings, strict=True) if new != old)
-        candidates.append((key, value, one.changed(settings=settings)))
+        other = one.changed(settings=settings)
+        if other.overrides(0) != one.overrides(0):  # unless how replicas are divided decides it
+            candidates.append((key, value, other))
     trials.run([candidate for _, _, candidate in candidates], seeds)
     for key, value, candidate in candidates:
         outcomes = trials.outcomes(candidate, seeds)

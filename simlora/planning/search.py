@@ -18,6 +18,7 @@ from simlora.config.own_folder import own_choices, with_folder
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError, nearest
 from simlora.metrics.slo import ATTAINMENT
+from simlora.planning.apart import TRIED
 from simlora.planning.candidate import SLOWER, Candidate, Trials
 from simlora.planning.climbing import deployable, lasting, steadied
 from simlora.planning.explaining import STEPS, explained
@@ -189,6 +190,7 @@ def _cost(trials: Trials, looked_at: Sequence[Machine], excluded: int, plans: in
     traffic, start = of.of, probed[0].settings
     beside, seeds = len(list(of.beside(start, 2))), len(trials.question.seeds)
     each = (1 + (len({allowed_rank(rank) for rank in traffic.ranks}) > 1)) * (2 * beside + 3 * seeds)
+    each += of.pools * 3 * TRIED * len(of.routed(start, 2))  # at three numbers of replicas
     in_the_end = plans * seeds * (beside + 1 + 2 * (STEPS + 1))
     if looked_at[0].lasts and trials.question.longest >= LONGER:  # of which each counts for so many
         each += LONGER * seeds
