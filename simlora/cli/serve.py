@@ -142,7 +142,7 @@ def _run(options: argparse.Namespace) -> int:
         if options.host not in ("127.0.0.1", "::1", "localhost"):
             say(f"notice: {options.host} may be reached by other machines, and there is no authentication")
 
-    serve([app(front) for front in live.fronts], sockets, started)
+    serve([app(front, live.fronts) for front in live.fronts], sockets, started)
     live.close()
     for record in live.records:
         show(f"{record.written:,} requests: {record.path}")

@@ -54,7 +54,8 @@ class KnownAdapters:
             raise ApiError(
                 400, f"lora_name is {name!r}, must be printable, without white space around", "lora_name"
             )
-        rank = rank or _in_config(path) or _in_name(name) or _in_name(path)
+        if rank is None:
+            rank = _in_config(path) or _in_name(name) or _in_name(path)
         if rank is None:
             raise ApiError(
                 400,

@@ -103,24 +103,21 @@ class Answer:
     # Stream -----------------------------------------------------------------------------
 
     async def _stream(self, send: Send) -> None:
-        """Send an event for every token, or one for those that are due together; nothing before the first."""
-        ticket, cluster = self._ticket, self._cluster
-        sent = 0
-        if not await ticket.more(sent):
+        """Send the head when a replica has the request, and an event for tokens that are due together."""
+        ticket, drift = self._ticket, self._cluster.drift
+        if not await ticket.taken():
             await _send_whole(self._refusal().response(), send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        event = self._event()
+        event, sent = self._event(), 0
         first = self._role() if self._chat else b""
-        while True:
-            tokens, due_s = ticket.tokens, ticket.last_s
-            last = ticket.status == FINISHED
-            body = event(sent, tokens, last)
+        while (tokens := await ticket.more(sent)) > sent:
+            due_s, ticket.due_s = ticket.due_s, []
+            body = event(sent, tokens, ticket.status == FINISHED)
             await send({"type": "http.response.body", "body": first + body, "more_body": True})
-            cluster.drift.add(due_s)
+            for each_s in due_s:
+                drift.add(each_s)
             first, sent = b"", tokens
-            if last or await ticket.more(sent) == sent:
-                break
         if ticket.status == FAILED:
             return  # the server breaks off an answer that is not whole
         end = b"data: [DONE]\n\n"

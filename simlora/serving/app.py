@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,12 +26,14 @@ from simlora.serving.schemas import Chat, Completion, Fault, LoadAdapter, Tokeni
 from simlora.serving.state import state
 
 PAGE = files("simlora.serving") / "page.html"
+LONG = 100_000
+"""Characters of a prompt, or token ids, from which it is read in a thread: 7 MB held up all streams for 0.8 s."""
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
-def app(front: Front) -> Starlette:
-    """Return the ASGI application of a front."""
-    api = _Api(front)
+def app(front: Front, fronts: Sequence[Front]) -> Starlette:
+    """Return the ASGI application of one of the fronts of a server."""
+    api = _Api(front, fronts)
     answers = {"/v1/completions": _endpoint(api.completions), "/v1/chat/completions": _endpoint(api.chat)}
     return _App(
         answers,
@@ -65,20 +68,20 @@ class _App(Starlette):
 
 
 class _Api:
-    def __init__(self, front: Front) -> None:
-        self._front, self._cluster = front, front.cluster
+    def __init__(self, front: Front, fronts: Sequence[Front]) -> None:
+        self._front, self._fronts, self._cluster = front, fronts, front.cluster
         self._metrics = VllmMetrics(front.cluster, front.adapters.base)
 
     # vLLM's -----------------------------------------------------------------------------
 
     async def completions(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Completion)
-        submitted = self._front.completion(wanted)
+        submitted = await _beside_streams(self._front.completion, wanted, len(wanted.prompt))
         return self._answer(submitted, wanted, chat=False)
 
     async def chat(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Chat)
-        submitted = self._front.chat(wanted)
+        submitted = await _beside_streams(self._front.chat, wanted, sum(map(_length, wanted.messages)))
         return self._answer(submitted, wanted, chat=True)
 
     def _answer(self, submitted: Any, wanted: Completion | Chat, chat: bool) -> Answer:
@@ -110,7 +113,7 @@ class _Api:
     async def load(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), LoadAdapter)
         header = request.headers.get(RANK_HEADER)
-        if header is not None and not (header.isascii() and header.isdigit()):
+        if header is not None and not (header.isascii() and header.isdigit() and int(header)):
             raise ApiError(400, f"{RANK_HEADER} is {header!r}, must be a whole number, at least 1")
         rank = wanted.rank if header is None else int(header)
         self._front.adapters.load(wanted.lora_name, wanted.lora_path, rank)
@@ -129,7 +132,7 @@ class _Api:
         if wanted.prompt is None and wanted.messages is None:
             raise ApiError(400, "prompt or messages must be there", "prompt")
         text = wanted.prompt if wanted.prompt is not None else text_of_chat(wanted.messages or [])
-        ids = self._front.prompts.ids(text)
+        ids = await _beside_streams(self._front.prompts.ids, text, len(text))
         found = {
             "count": len(ids),
             "max_model_len": self._front.max_model_len,
@@ -150,7 +153,12 @@ class _Api:
     # Ours -------------------------------------------------------------------------------
 
     async def state(self, request: Request) -> Response:
-        return _json(state(self._cluster, self._front.adapters.base))
+        found = state(self._cluster, self._front.adapters.base)
+        if request.query_params.get("ports") == "all":
+            every = [state(each.cluster, each.adapters.base) for each in self._fronts]
+            found["replicas"] = [replica for each in every for replica in each["replicas"]]
+            found["open_requests"] = sum(each["open_requests"] for each in every)
+        return _json(found)
 
     async def fault(self, request: Request) -> ASGIApp:
         faults.begin(self._front, decoded(await self._body(request), Fault))
@@ -188,7 +196,18 @@ class _endpoint:  # noqa: N801  # it wraps a function, as a decorator does
             response: ASGIApp = await self._respond(Request(scope, receive))
         except ApiError as error:
             response = error.response()
+        except ClientDisconnect:
+            return  # before the end of its body: there is no request
         await response(scope, receive, send)
+
+
+async def _beside_streams(does: Callable[[Any], Any], value: Any, characters: int) -> Any:
+    """Return what a function makes of a prompt; of a long one while streams go on."""
+    return does(value) if characters < LONG else await asyncio.to_thread(does, value)
+
+
+def _length(message: Mapping[str, Any]) -> int:
+    return len(str(message.get("content")))
 
 
 def _json(body: object) -> Response:

@@ -35,9 +35,9 @@ log = logging.getLogger("simlora.serving")
 class Drift:
     """Wall seconds from when a token is due until it is handed to its connection, or its whole answer is made.
 
-    `tally` has all of them; `p99_s` is the 99th percentile of the last whole second, rounded up to a bound of the
-    tally. `behind_windows` counts the seconds in which it was above LIMIT_S: then the log says so, at most every ten
-    seconds, as measured times are no longer those of the modelled cluster.
+    `tally` has all of them, and percentiles are rounded up to its bounds. `behind_windows` counts the seconds in which
+    `p99_s` was above LIMIT_S: then the log says so, at most every ten seconds, as measured times are no longer those of
+    the modelled cluster.
     """
 
     def __init__(self, clock: LiveClock) -> None:
@@ -45,27 +45,42 @@ class Drift:
         self.tally, self._window = Tally(BOUNDS_S), Tally(BOUNDS_S)
         self._window_until_s = clock.wall_s() + WINDOW_S
         self._logged_s = -LOG_EVERY_S
-        self.p99_s = 0.0
+        self._p99_s = 0.0
         self.behind_windows = 0
 
     def add(self, due_s: float) -> None:
         """Something that was due at a simulated time is done now."""
         late_s = self._clock.late_s(due_s)
         self.tally.add(late_s)
-        wall_s = self._clock.wall_s()
-        if wall_s >= self._window_until_s:
-            self._end_window(wall_s)
+        self._end_window()
         self._window.add(late_s)
+
+    @property
+    def p99_s(self) -> float:
+        """The 99th percentile of the last whole second."""
+        self._end_window()
+        return self._p99_s
 
     @property
     def behind(self) -> bool:
         """Whether the last second was too late."""
         return self.p99_s > LIMIT_S
 
-    def _end_window(self, wall_s: float) -> None:
-        self.p99_s = self._window.quantile(0.99)
+    def _end_window(self) -> None:
+        """End the seconds that are over; one in which nothing was due has no drift."""
+        wall_s = self._clock.wall_s()
+        if wall_s < self._window_until_s:
+            return
+        over = wall_s >= self._window_until_s + WINDOW_S
+        self._p99_s = self._window.quantile(0.99)
+        self._tell_late(wall_s)
         self._window, self._window_until_s = Tally(BOUNDS_S), wall_s + WINDOW_S
-        if not self.behind:
+        if over:
+            self._p99_s = 0.0
+
+    def _tell_late(self, wall_s: float) -> None:
+        """Say that the second that is over was too late, if it was."""
+        if self._p99_s <= LIMIT_S:
             return
         self.behind_windows += 1
         if wall_s - self._logged_s >= LOG_EVERY_S:
@@ -73,6 +88,6 @@ class Drift:
             log.warning(
                 "falls behind: 1 %% of the tokens of the last second came more than %g ms after they were due; "
                 "times that clients measure are too long until this stops (seconds so far: %d)",
-                1000 * max((bound for bound in BOUNDS_S if bound < self.p99_s), default=0.0),
+                1000 * max((bound for bound in BOUNDS_S if bound < self._p99_s), default=0.0),
                 self.behind_windows,
             )

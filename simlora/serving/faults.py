@@ -21,13 +21,14 @@ def begin(front: Front, fault: Fault) -> None:
     as long. refuse_loads: /v1/load_lora_adapter answers 500; weights that requests need are loaded as ever.
     """
     cluster = front.cluster
+    cluster.clock.start()
     cluster.step()
     now_s = cluster.simulation.clock.now
     until_s = None if fault.for_s is None else now_s + fault.for_s
     if fault.kind == "refuse_loads":
         front.adapters.refuses_until_s = inf if until_s is None else until_s
         return
-    replica = fault.replica - cluster.number
+    replica = 0 if fault.replica is None else fault.replica - cluster.number
     host = replica // cluster.scenario.cluster.replicas_per_host
     incident: Incident
     try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from simlora.api.running import result_of
+from simlora.config.engine_flags import WINDOWS
 from simlora.config.setup import Setup
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
@@ -90,8 +91,7 @@ class Live:
                     adapters=KnownAdapters(cluster, wishes.served_model_name or scenario.model.name),
                     prompts=prompts,
                     lengths=of_answers[0] if of_answers else AnswerLengths(lengths, scenario.seed),
-                    max_model_len=wishes.max_model_len
-                    or min(kind.replica.kv_token_budget for kind in each.kinds),
+                    max_model_len=wishes.max_model_len or _longest(each),
                     max_body_bytes=wishes.max_body_bytes,
                     hashes=each.replica.prefix_caching,
                 )
@@ -115,6 +115,12 @@ class Live:
             raise InputError("no request was served")
         scenario = replace(simulation.scenario, trace=trace)
         return result_of(replace(self.setup, scenario=scenario, window=None), simulation)
+
+
+def _longest(scenario: Scenario) -> int:
+    """Return the tokens that a request may have: as many as KV has room for, and the model's window."""
+    room = min(kind.replica.kv_token_budget for kind in scenario.kinds)
+    return min(room, WINDOWS.get(scenario.model.name, room))
 
 
 def scenarios(scenario: Scenario, per_replica: bool) -> list[Scenario]:

@@ -152,7 +152,7 @@ class LiveCluster:
     def _on_assign(self, replica: int, request: Request) -> None:
         ticket = self._tickets.get(request.id)
         if ticket is not None:
-            ticket.replica = replica
+            ticket.assign(replica)
 
     def _on_token(self, request: Request, token: int, time_s: float) -> None:
         ticket = self._tickets.get(request.id)

@@ -53,7 +53,7 @@ HISTOGRAMS = {
 
 
 class VllmMetrics:
-    """Makes the metrics of one port when they are asked for; `engine` is the number of the replica."""
+    """Makes the metrics of one port when they are asked for; `engine` is the number of the replica behind it."""
 
     def __init__(self, cluster: LiveCluster, model: str) -> None:
         self._cluster, self._model = cluster, model
@@ -68,7 +68,7 @@ class VllmMetrics:
     def _metrics(self) -> Iterator[Metric]:
         self._cluster.step()
         replicas = self._cluster.simulation.fleet.replicas
-        labels = [(self._model, str(self._cluster.number + replica.id)) for replica in replicas]
+        labels = [(self._model, str(replica.id)) for replica in replicas]
         yield _gauge(
             "vllm:num_requests_running",
             "Requests in the running batch.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,6 +28,7 @@ HOP_BY_HOP = {
 }  # fmt: skip
 """Headers that are of one connection (RFC 9110, 7.6.1), and those of a body that may be another on the way."""
 CLOSED, BAD_GATEWAY = 499, 502
+END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 """Status of a request whose client left (NGINX's), and of one that the server could not be asked."""
 
 
@@ -183,7 +185,7 @@ async def _events(answer: httpx.Response) -> AsyncIterator[bytes]:
     """Yield the events of a stream, whose ends need not be those of the pieces that it comes in."""
     left = b""
     async for piece in answer.aiter_bytes():
-        *whole, left = (left + piece).split(b"\n\n")
+        *whole, left = END_OF_EVENT.split(left + piece)
         for event in whole:
             yield event
     if left.strip():

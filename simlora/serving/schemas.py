@@ -79,10 +79,10 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
 
 
 class Fault(msgspec.Struct, kw_only=True):
-    """`/simlora/faults`. `for_s` are simulated seconds; None: for good."""
+    """`/simlora/faults`. `replica`: None: the first one of the port; `for_s` are simulated seconds; None: for good."""
 
     kind: str
-    replica: NotNegative = 0
+    replica: NotNegative | None = None
     for_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
     factor: Annotated[float, msgspec.Meta(gt=0)] = 2.0
 

@@ -20,11 +20,13 @@ class Ticket:
     """`tokens` were told so far, the first at `first_s` and the last at `last_s`, simulated.
 
     `status` is 0 until the request has ended; then it is FINISHED, ABORTED, REJECTED, FAILED or CRASHED, with the
-    `reason`. `replica` is the last one that it was given to; -1: none.
+    `reason`. `replica` is the last one that it was given to; -1: none. Of one that `streams`, `due_s` are the times of
+    the tokens that were not sent yet.
     """
 
     __slots__ = (
         "_waiter",
+        "due_s",
         "first_s",
         "last_s",
         "reason",
@@ -43,6 +45,7 @@ class Ticket:
         self.replica = -1
         self.first_s = self.last_s = 0.0
         self.reason = ""
+        self.due_s: list[float] = []
         self._waiter: asyncio.Future[None] | None = None
 
     def tell(self, tokens: int, time_s: float) -> None:
@@ -51,7 +54,13 @@ class Ticket:
             self.first_s = time_s
         self.tokens, self.last_s = tokens, time_s
         if self.streams:
+            self.due_s.append(time_s)
             self._wake()
+
+    def assign(self, replica: int) -> None:
+        """A replica has the request."""
+        self.replica = replica
+        self._wake()
 
     def end(self, status: int, reason: str = "") -> None:
         """The request has ended, unless it had before."""
@@ -59,12 +68,21 @@ class Ticket:
             self.status, self.reason = status, reason
             self._wake()
 
+    async def taken(self) -> bool:
+        """Wait until a replica has the request, or its end; return whether one has, or had, it."""
+        while not self.status and self.replica < 0:
+            await self._told()
+        return self.replica >= 0
+
     async def more(self, tokens: int) -> int:
         """Wait for more than so many tokens, or the end; return how many there are. Without `streams`: for the end."""
         while not self.status and (self.tokens <= tokens or not self.streams):
-            self._waiter = asyncio.get_running_loop().create_future()
-            await self._waiter
+            await self._told()
         return self.tokens
+
+    async def _told(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        await self._waiter
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

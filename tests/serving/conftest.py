@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import httpx
 from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from simlora.api.preparing import composed, ready
 from simlora.config.setup import Setup
@@ -46,7 +47,7 @@ def live(*overrides: str, wishes: Wishes = FAST, record: Path | None = None) -> 
 
 def asked(front: Front, ask: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
     """Return what a client finds that asks a front."""
-    return asked_of(app(front), ask)
+    return asked_of(app(front, [front]), ask)
 
 
 def asked_of(application: Starlette, ask: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:
@@ -81,11 +82,15 @@ def get(front: Front, path: str) -> httpx.Response:
     return found
 
 
+def listens(found: Live) -> AbstractContextManager[list[str]]:
+    """Serve a live cluster, as `serves` does."""
+    return serves([app(front, found.fronts) for front in found.fronts])
+
+
 @contextmanager
-def listens(found: Live) -> Iterator[list[str]]:
+def serves(apps: Sequence[ASGIApp]) -> Iterator[list[str]]:
     """Serve on free ports of the loopback address, from a thread; yield the addresses."""
-    sockets = [listening("127.0.0.1", 0) for _ in found.fronts]
-    apps = [app(front) for front in found.fronts]
+    sockets = [listening("127.0.0.1", 0) for _ in apps]
     loop, stop = asyncio.new_event_loop(), asyncio.Event()
     thread = threading.Thread(target=lambda: loop.run_until_complete(serving(apps, sockets, stop)))
     thread.start()

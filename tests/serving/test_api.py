@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from simlora.core.errors import InputError
+from simlora.engine.cluster.driven import Submitted
+from simlora.serving.app import app
 from simlora.serving.filler import TEXT, text_of
 from simlora.serving.live import Wishes
 from tests.serving.conftest import SLORA, VLLM, asked, get, live, post
@@ -88,7 +90,7 @@ def test_answers_are_as_long_as_a_trace_s_one_after_the_other_whichever_replica_
 
 def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
     front = live(wishes=Wishes(speed=1000.0)).fronts[0]
-    found = [post(front, "/v1/completions", {"prompt": "x", "max_tokens": 4000}).json() for _ in range(3)]
+    found = [post(front, "/v1/completions", {"prompt": "x", "max_tokens": 2000}).json() for _ in range(3)]
     assert {each["choices"][0]["finish_reason"] for each in found} == {"stop"}
     fixed = live(wishes=Wishes(speed=1000.0, output_tokens=7)).fronts[0]
     answer = post(fixed, "/v1/chat/completions", {"messages": [{"role": "user", "content": [{"text": "a"}]}]})
@@ -153,6 +155,21 @@ def test_a_full_cluster_says_503() -> None:
     assert refused.headers["retry-after"] == "1"
 
 
+def test_a_full_cluster_stays_full_when_a_client_leaves_before_its_request_has_arrived() -> None:
+    """The front end reads a tokenizer for each new adapter, in which time its request is not in the cluster yet."""
+    simulation = live(*VLLM, "cluster.max_outstanding=2").fronts[0].cluster.simulation
+    for adapter in (0, 1):
+        simulation.submit(Submitted(10, 3000, adapter))
+        simulation.advance(simulation.clock.now + 1.0)
+    simulation.submit(Submitted(10, 5, 2))
+    simulation.cancel(simulation.submit(Submitted(10, 5, 3)))
+    simulation.advance(simulation.clock.now + 1.0)
+    for _ in range(3):
+        simulation.submit(Submitted(10, 5, 0))
+    expected = ["finished", "finished", "rejected", "aborted", "rejected", "rejected", "rejected"]
+    assert simulation.close().requests()["status"].tolist() == expected
+
+
 def test_an_adapter_past_its_rate_says_429() -> None:
     front = live(*SLORA, "cluster.adapter_rps=0.001", "cluster.adapter_burst=2").fronts[0]
     codes = [post(front, "/v1/completions", PROMPT).status_code for _ in range(3)]
@@ -160,6 +177,43 @@ def test_an_adapter_past_its_rate_says_429() -> None:
     refused = post(front, "/v1/completions", PROMPT).json()["error"]
     assert (refused["type"], refused["code"]) == ("RateLimitError", 429)
     assert "cluster.adapter_rps" in refused["message"]
+
+
+def test_a_body_whose_client_leaves_before_its_end_is_no_request() -> None:
+    front = live().fronts[0]
+    scope = {"type": "http", "method": "POST", "path": "/v1/completions", "headers": [], "query_string": b""}
+
+    async def run() -> list[Any]:
+        sent: list[Any] = []
+        received = iter(
+            [
+                {"type": "http.request", "body": b'{"prom', "more_body": True},
+                {"type": "http.disconnect"},
+            ]
+        )
+
+        async def receive() -> Any:
+            return next(received)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await app(front, [front])(scope, receive, send)
+        return sent
+
+    assert asyncio.run(run()) == []
+    assert front.cluster.open_requests == 0
+
+
+def test_a_long_prompt_is_counted_beside_the_streams() -> None:
+    front = live(wishes=Wishes(max_model_len=10**6)).fronts[0]
+    assert post(front, "/tokenize", {"prompt": "x" * 400_002}).json()["count"] == 100_001
+
+
+def test_requests_are_as_long_as_the_model_s_window_and_kv_allow() -> None:
+    assert get(live().fronts[0], "/v1/models").json()["data"][0]["max_model_len"] == 2048
+    small = live(*SLORA, "replica.kv_token_budget=1000").fronts[0]
+    assert get(small, "/v1/models").json()["data"][0]["max_model_len"] == 1000
 
 
 def test_models_health_version_and_tokens(tmp_path: Path) -> None:
@@ -204,6 +258,7 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     assert load("acme-r8")[0] == load("llama_3_1_8b")[0] == 400
     assert "The rank of the lora adapter 'delta' is not known" in load("delta")[1]
     assert load("delta", **{"x-lora-rank": "much"})[0] == 400
+    assert load("delta-r8", **{"x-lora-rank": "0"})[0] == 400
     assert load("two\nlines-r8")[0] == load(" padded-r8")[0] == 400
     assert load("delta-r1024")[0] == 400, "no slot holds it"
     answer = post(front, "/v1/completions", PROMPT | {"model": "acme-r8"})

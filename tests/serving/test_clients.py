@@ -13,7 +13,7 @@ from simlora.serving.front import Front
 from simlora.serving.live import Wishes
 from tests.serving.conftest import SLORA, listens, live
 
-LONG = {"prompt": "Hello", "max_tokens": 4000, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "Hello", "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -85,6 +85,9 @@ def test_a_replica_behind_its_own_port_dies_and_comes_back() -> None:
             with pytest.raises(httpx.RemoteProtocolError):
                 list(lines)
         assert httpx.get(f"{first}/health").status_code == 503
+        every = httpx.get(f"{second}/simlora/state", params={"ports": "all"}).json()["replicas"]
+        assert [(each["replica"], each["alive"]) for each in every] == [(0, False), (1, True)]
+        assert 'engine="0"' in httpx.get(f"{second}/metrics").text, "as of a server of its own"
         assert httpx.get(f"{second}/health").status_code == 200
         refused = httpx.post(f"{first}/v1/completions", json={"prompt": "Hello"})
         assert refused.status_code == 503

@@ -72,7 +72,8 @@ def test_the_server_answers_where_the_pods_are_probed_and_scraped(trees: dict[st
 def test_what_the_pods_and_the_image_serve_can_be_composed(trees: dict[str, dict[str, Any]]) -> None:
     (container,) = trees["Deployment"]["spec"]["template"]["spec"]["containers"]
     of_image = json.loads(dict(instructions())["CMD"])
-    for overrides in (container["args"], of_image):
+    assert container["args"][0] == "--per-replica"
+    for overrides in (container["args"][1:], of_image):
         assert ready(*composed(overrides)).scenario.trace.adapters
 
 

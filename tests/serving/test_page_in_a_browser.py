@@ -49,6 +49,9 @@ def test_the_page_shows_each_replica_its_adapters_and_its_load(tmp_path: Path) -
             )
             for at in range(6)
         ]
+        streams = [answer.iter_lines() for answer in answers]
+        for stream in streams:
+            next(stream)
         state = client.get("/simlora/state").json()
         page, console, asked = drawn(address, tmp_path)
         for answer in answers:

@@ -20,7 +20,7 @@ from simlora.cli.record import main
 from simlora.core.errors import InputError
 from simlora.serving.filler import text_of
 from simlora.serving.proxy import CompletionLog, proxy
-from tests.serving.conftest import asked_of, listens, live
+from tests.serving.conftest import asked_of, listens, live, serves
 
 HELLO = {"model": "adapter_1", "prompt": "Hello, how are you?", "max_tokens": 6, "ignore_eos": True}
 RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
@@ -86,6 +86,25 @@ def test_a_stream_is_as_the_client_asked_for_it_and_its_usage_is_kept(
     (entry,) = entries(log)
     assert (entry["prompt_tokens"], entry["completion_tokens"]) == (5, 6)
     assert 0 < entry["ttft_s"] < entry["latency_s"]
+
+
+def test_events_may_end_as_lines_of_http_do(log: CompletionLog) -> None:
+    event = {"choices": [{"index": 0, "text": "a"}]}
+
+    async def stream(scope: Any, receive: Any, send: Any) -> None:
+        head = {"status": 200, "headers": [(b"content-type", b"text/event-stream")]}
+        await send({"type": "http.response.start", **head})
+        for text in (json.dumps(event), json.dumps(event), "[DONE]"):
+            for piece in (f"data: {text}\r\n\r", "\n"):
+                await send({"type": "http.response.body", "body": piece.encode(), "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    with serves([stream]) as (address,):
+        (found,) = ask(address, log, {**HELLO, "stream": True})
+    assert found.text.count("data: ") == 3
+    (entry,) = entries(log)
+    assert entry["completion_tokens"] == 2
+    assert entry["ttft_s"] is not None
 
 
 def test_what_is_no_completion_is_handed_on_and_not_kept(upstream: str, log: CompletionLog) -> None:

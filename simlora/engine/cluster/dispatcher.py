@@ -12,6 +12,7 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.cluster.outstanding_limit import OutstandingLimit
 from simlora.engine.cluster.rate_limiter import RateLimiter
 from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
@@ -35,7 +36,7 @@ class Dispatcher:
     The other attributes are set once a run. The functions of a tuple are called in order; a mechanism that the run
     lacks is in none. `narrow`: each returns those of some replicas that may serve a request. `unservable` says why a
     request could never run where it was routed to. `on_unassigned`: one waits for a replica that is expected.
-    `on_arrive`: a request arrives; `on_overflow`: it is rejected because of `max_outstanding`. `on_assign`: a replica
+    `on_arrive`: a request arrives; `on_overflow`: it is rejected because of the `limit`. `on_assign`: a replica
     gets a request; `on_withdraw`: a replica no longer has a request, which has not ended; `on_end`: it has ended.
     `arrive` takes a request that arrives now. `give` hands a new request to its replica. `progress` is called now and
     then with the number of requests that have ended.
@@ -43,13 +44,14 @@ class Dispatcher:
 
     def __init__(self, scenario: Scenario, fleet: Fleet, routing: Routing, recorder: Recorder) -> None:
         self._clock, self._fleet, self._routing, self._recorder = fleet.clock, fleet, routing, recorder
-        self._max_outstanding = scenario.cluster.max_outstanding
+        limited = scenario.cluster.max_outstanding is not None
+        self.limit = OutstandingLimit(scenario.cluster, recorder) if limited else None
         self.arrive: Callable[[Request], None] = self._arrive
         if scenario.cluster.adapter_rps is not None:
             self.arrive = partial(self._arrive_within, RateLimiter(scenario.cluster))
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
         self._scenario = scenario
-        self._dispatch = self.dispatch if self._max_outstanding is None else self._dispatch_or_overflow
+        self._dispatch = self._dispatch_or_overflow if limited else self.dispatch
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self._arrival = Event(ARRIVAL, 0, self._next_arrival)
@@ -106,11 +108,12 @@ class Dispatcher:
         self._dispatch(request)
 
     def _dispatch_or_overflow(self, request: Request) -> None:
-        """Dispatch a request, unless `max_outstanding` others are there: as many arrived before as its id says."""
-        if request.id - self._recorder.ended != self._max_outstanding:
+        """Dispatch a request, unless as many others are there as the cluster takes."""
+        assert self.limit is not None, "there is no limit to overflow"
+        reason = self.limit.refusal(request)
+        if not reason:
             self.dispatch(request)
             return
-        reason = f"cluster.max_outstanding, {self._max_outstanding} requests, were there already"
         self._recorder.reject(request, -1, self._clock.now, reason)
         for listener in self.on_overflow:
             listener(-1, request)

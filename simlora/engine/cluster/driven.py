@@ -147,6 +147,8 @@ class DrivenSimulation(Simulation):
         arriving = self._arriving.pop(request.id, None)
         if arriving is not None:
             self.clock.cancel(arriving)
+            if self.dispatcher.limit is not None:
+                self.dispatcher.limit.leave_early(request)
             self.recorder.abort(request, -1, self.clock.now, REASON)
             return
         for replica in self.fleet.replicas:
