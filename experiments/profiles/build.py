@@ -14,7 +14,7 @@ import yaml
 from experiments.profiles import derive, sums, tables
 from experiments.profiles.fits import Fit
 from experiments.profiles.scaling import Setting, gpu, model
-from simlora.latency.calibration import load
+from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import BASE_ALL_REDUCES
 
 PLAN = Path(__file__).with_name("plan.yaml")
@@ -53,6 +53,12 @@ class Built:
     coefficients: dict[str, float]
     fits: dict[str, Fit]
     derived: dict[str, str]
+
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration without its provenance."""
+        target = self.entry.target
+        return Calibration(target.name, target.gpu.name, target.model.name, target.tp, {}, self.coefficients)
 
 
 @cache
@@ -120,12 +126,8 @@ def whole(entry: Entry, folder: Path) -> Built:
         "prefill": sums.whole_prefill(table.drop_duplicates(["prompt", "batch"])),
         "decode": sums.whole_decode(table),
     }
-    coefficients = {
-        f"{phase}.{name}": value
-        for phase, one in fits.items()
-        for name, value in one.coefficients.items()
-        if value or not name.endswith("sq_s")
-    }
+    found = sums.named(fits).items()
+    coefficients = {name: value for name, value in found if value or not name.endswith("sq_s")}
     return _with_the_rest(entry, folder, Built(entry, coefficients, fits, {}), 0)
 
 

@@ -43,10 +43,10 @@ def provenance(built: Built) -> dict[str, Any]:
         "command": f"python -m experiments.profiles {entry.name}",
         "date": date.today().isoformat(),
         "note": _note(built),
-        "r2": {part: _short(one.r2) for part, one in built.fits.items()},
-        "mape": {part: _short(one.mape) for part, one in built.fits.items()},
-        "held_out_mape": {part: _short(one.held_out_mape) for part, one in built.fits.items()},
-        "held_out_worst": {part: _short(one.held_out_worst) for part, one in built.fits.items()},
+        **{
+            figure: {part: float(f"{getattr(one, figure):.3g}") for part, one in built.fits.items()}
+            for figure in ("r2", "mape", "held_out_mape", "held_out_worst")
+        },
         "coefficients": {
             name: {"kind": "derived", "source": source} for name, source in built.derived.items()
         },
@@ -67,7 +67,3 @@ def _scaled(built: Built) -> str:
 
 def _five(value: float) -> float:
     return float(f"{value:.5g}") if value != int(value) else int(value)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
