@@ -19,7 +19,7 @@ CAMPAIGNS = Path(__file__).with_name("campaigns.yaml")
 
 def matches(row: Row, selectors: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the row has all values of one of the selectors; a list: any of its values."""
-    cells = {**row.columns, **row.workload, "series": row.series}
+    cells = {**row.columns, **row.workload, "series": row.file}
     return any(
         all(
             cells[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in each.items()

@@ -31,6 +31,21 @@ def number(cells: Mapping[str, str], name: str, place: str) -> float:
     return parsed(cells[name], f"{place} has {name}")
 
 
+def above_zero(values: Mapping[str, float], place: str) -> None:
+    """Raise InputError for the first value that is not above 0."""
+    for name, value in values.items():
+        if value <= 0:
+            raise InputError(f"{place} has {name} = {value:g}, must be above 0")
+
+
+def one_of(names: Mapping[str, str], cells: Mapping[str, str], column: str, place: str) -> str:
+    """Return our name of what stands in a cell, from a table of theirs and ours."""
+    if cells[column] not in names:
+        near = nearest(cells[column] or "", names)
+        raise InputError(f"{place} has {column} {cells[column]!r}; {near}")
+    return names[cells[column]]
+
+
 def parsed(text: str, where: str) -> float:
     """Return a text as a finite number; `where` is how a sentence about it begins."""
     try:

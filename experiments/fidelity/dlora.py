@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from experiments.dlora import measured
 from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, errors_of, fenced
+from experiments.fidelity.section import Errors, Section, fenced, grouped, spread
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import points
 from experiments.studies.several import Several, of_points
@@ -91,25 +91,14 @@ def report(path: Path, jobs: int = -1) -> Section:
     left_out = [f"not simulated: {reason}" for reason in dict.fromkeys(reasons)]
     groups = _groups(compared)
     summary = [_line(name, members) for name, members in groups.items()]
+    head = f"dLoRA's artifact, means of {len(SEEDS)} seeds"
     return Section(
-        printed="\n".join(
-            [
-                f"dLoRA's artifact, means of {len(SEEDS)} seeds",
-                *summary,
-                HEAD + SPAN,
-                *map(str, compared),
-                *left_out,
-            ]
-        ),
+        printed="\n".join([head, *summary, HEAD + SPAN, *map(str, compared), *left_out]),
         tree={
             "runs": str(path),
             "seeds": len(SEEDS),
             "rows": [one.as_dict() for one in compared],
-            "medians": {
-                name: {"rows": one.rows, "median": one.median, "worst": one.worst}
-                for name, members in groups.items()
-                for one in errors_of(name, (each.error for each in members))
-            },
+            "medians": {name: {"rows": len(own), **_spread(own)} for name, own in groups.items()},
             "skipped": left_out,
         },
         parts={"table": fenced("\n".join([*summary, *left_out]))},
@@ -147,31 +136,28 @@ def _compared(studies: Sequence[Study], several: Sequence[Several], path: Path) 
 
 def _groups(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
     """Return points by figure, panel, metric and system; the largest median error first."""
-    found: dict[str, list[Compared]] = {}
-    for one in compared:
-        found.setdefault(
-            f"{one.study.name} {one.several.point.panel}, {_name(one.metric)}, {one.system}", []
-        ).append(one)
-    return dict(sorted(found.items(), key=lambda item: -_median(item[1])))
+    found = grouped(
+        compared,
+        lambda one: f"{one.study.name} {one.several.point.panel}, {_name(one.metric)}, {one.system}",
+    )
+    return dict(sorted(found.items(), key=lambda item: -_spread(item[1])["median"]))
 
 
 def _errors(compared: Sequence[Compared]) -> list[Errors]:
     """Return a line a figure of the paper and metric."""
-    found: dict[str, list[float]] = {}
-    for one in compared:
-        figure = one.study.source.rpartition(", ")[2]
-        found.setdefault(f"dLoRA's {figure}: {_name(one.metric)}", []).append(one.error)
-    return [line for name, errors in found.items() for line in errors_of(name, errors)]
+    found = grouped(
+        compared, lambda one: f"dLoRA's {one.study.source.rpartition(', ')[2]}: {_name(one.metric)}"
+    )
+    return [Errors(name, len(members), **_spread(members)) for name, members in found.items()]
 
 
-def _median(members: Sequence[Compared]) -> float:
-    (one,) = errors_of("", (each.error for each in members))
-    return one.median
+def _spread(members: Sequence[Compared]) -> dict[str, float]:
+    return spread([one.error for one in members])
 
 
 def _line(name: str, members: Sequence[Compared]) -> str:
     at = ", ".join(f"{100 * one.error:+.0f} at {one.several.point.x}" for one in members)
-    return f"{name:<74} median {100 * _median(members):>5.1f} %: {at}"
+    return f"{name:<74} median {100 * _spread(members)['median']:>5.1f} %: {at}"
 
 
 def _name(metric: str) -> str:

@@ -7,17 +7,17 @@ on the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from experiments.fidelity.cells import Cells, number, read_cells
+from experiments.fidelity.cells import Cells, above_zero, number, read_cells
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced
+from experiments.fidelity.section import Section, errors_of, fenced, spread
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.kernels import EXPAND_TOKENS, FEWER_SPLITS, MANY_TOKENS, SHRINK_TOKENS
@@ -55,41 +55,37 @@ FLOOR_MS = 25.0
 QUEUED = 100.0
 """Requests that wait, on average, from which a run tells what the scheduler takes for each."""
 
-Row = Mapping[str, float]
+Floats = NDArray[np.float64]
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> pd.DataFrame:
     """Read all rows. Raises InputError, naming file, line and column, for what is not in the schema."""
-    return [_row(cells, place) for place, cells in read_cells(path, tuple(COLUMNS.values()))]
+    cells = read_cells(path, tuple(COLUMNS.values()))
+    return pd.DataFrame([_row(own, place) for place, own in cells], columns=list(COLUMNS))
 
 
-def _row(cells: Cells, place: str) -> Row:
+def _row(cells: Cells, place: str) -> dict[str, float]:
     found = {name: number(cells, column, place) for name, column in COLUMNS.items()}
-    for name in ("slots", "batch", "duration_s", "steps"):
-        if found[name] <= 0:
-            raise InputError(f"{place} has {COLUMNS[name]} = {found[name]:g}, must be above 0")
+    above_zero({COLUMNS[name]: found[name] for name in ("slots", "batch", "duration_s", "steps")}, place)
     return found
 
 
-def design(rows: Sequence[Row]) -> NDArray[np.float64]:
+def design(rows: pd.DataFrame) -> Floats:
     """Return what the terms of a step are multiplied with [rows, terms]; the slots' as in kernels.Vllm."""
-    found = []
-    for row in rows:
-        batch, slots, distinct = row["batch"], row["slots"], row["distinct"]
-        many = batch >= MANY_TOKENS
-        shrinks = slots * np.ceil(batch / SHRINK_TOKENS) * (FEWER_SPLITS if many else 1.0)
-        each = [1.0, batch, distinct * (not many), distinct * many, shrinks]
-        each += [slots * np.ceil(batch / EXPAND_TOKENS), row["loads"] / row["steps"]]
-        found.append([*each, row["requests"] / row["steps"]])
-    return np.array(found, dtype=np.float64)
+    batch, slots, distinct = rows["batch"], rows["slots"], rows["distinct"]
+    many = batch >= MANY_TOKENS
+    shrinks = slots * np.ceil(batch / SHRINK_TOKENS) * np.where(many, FEWER_SPLITS, 1.0)
+    expands = slots * np.ceil(batch / EXPAND_TOKENS)
+    each = [np.ones(len(rows)), batch, distinct * ~many, distinct * many, shrinks, expands]
+    return np.column_stack([*each, rows["loads"] / rows["steps"], rows["requests"] / rows["steps"]])
 
 
-def steps_ms(rows: Sequence[Row]) -> NDArray[np.float64]:
+def steps_ms(rows: pd.DataFrame) -> Floats:
     """Return the measured milliseconds of a step [rows]."""
-    return np.array([1e3 * row["duration_s"] / row["steps"] for row in rows])
+    return (1e3 * rows["duration_s"] / rows["steps"]).to_numpy()
 
 
-def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
+def fit(rows: pd.DataFrame) -> Floats:
     """Return the milliseconds that a step takes at least, and those of each of TERMS [1 + terms]."""
     x, y = design(rows), steps_ms(rows)
     best = least_squares(
@@ -103,7 +99,7 @@ def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
     return np.asarray(best.x)
 
 
-def predicted_ms(point: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+def predicted_ms(point: Floats, x: Floats) -> Floats:
     """Return the milliseconds of steps [rows]: launches, or what the GPU does, whichever takes longer."""
     return np.maximum(point[0], x @ point[1:])
 
@@ -130,52 +126,31 @@ def report(path: Path, jobs: int = -1) -> Section:
     rows = read(path)
     if len(rows) < 2 * (len(TERMS) + 1):
         raise InputError(f"{path} has {len(rows)} rows, must have {2 * (len(TERMS) + 1)} at least")
-    known, judged = rows[::2], rows[1::2]
-    point = fit(known)
+    judged, point = rows[1::2], fit(rows[::2])
     simulated, measured = predicted_ms(point, design(judged)), steps_ms(judged)
     errors = simulated / measured - 1
-    passed_s = _passed_s(rows)
-    own = ours()
-    lines = [
-        f"{'milliseconds of':<28} {'fitted here':>12} {'our calibration':>16}",
-        f"{'launches, at least':<28} {point[0]:>12.3g} {'':>16}",
-        *(
-            f"{term:<28} {value:>12.3g} {f'{own[term]:.3g}' if term in own else '':>16}"
-            for term, value in zip(TERMS, point[1:], strict=True)
-        ),
-        f"{'a request passed over':<28} {1e3 * passed_s:>12.2g} {1e3 * _ours_passed_s():>16.2g}",
-        f"steps of the other {len(judged)} rows: median {100 * np.median(np.abs(errors)):.1f} %, nine in ten within "
-        f"{100 * np.quantile(np.abs(errors), 0.9):.1f} %, worst {100 * np.abs(errors).max():.0f} %",
-    ]
+    found = spread(errors) | {"nine_in_ten": float(np.quantile(np.abs(errors), 0.9))}
+    passed = {"measured": _passed_s(rows), "calibration": _ours_passed_s()}
+    printed = "\n".join(_lines(point, passed, found, len(judged)))
     dots = [
         Dot(float(theirs), float(one), "launches" if one == point[0] else "kernels", False)
         for theirs, one in zip(measured, simulated, strict=True)
     ]
+    sides = zip(steps_ms(rows).tolist(), predicted_ms(point, design(rows)).tolist(), strict=True)
     return Section(
-        printed="\n".join(lines),
+        printed=printed,
         tree={
             "runs": str(path),
             "rows": [
                 {**row, "fitted": index % 2 == 0, "step_ms": {"measured": theirs, "predicted": one}}
-                for index, (row, theirs, one) in enumerate(
-                    zip(
-                        rows,
-                        steps_ms(rows).tolist(),
-                        predicted_ms(point, design(rows)).tolist(),
-                        strict=True,
-                    )
-                )
+                for index, (row, (theirs, one)) in enumerate(zip(rows.to_dict("records"), sides, strict=True))
             ],
-            "fitted_ms": {"launches": float(point[0]), **dict(zip(TERMS, point[1:].tolist(), strict=True))},
-            "calibration_ms": own,
-            "passed_request_s": {"measured": passed_s, "calibration": _ours_passed_s()},
-            "errors": {
-                "median": float(np.median(np.abs(errors))),
-                "nine_in_ten": float(np.quantile(np.abs(errors), 0.9)),
-                "worst": float(np.abs(errors).max()),
-            },
+            "fitted_ms": dict(zip(("launches", *TERMS), point.tolist(), strict=True)),
+            "calibration_ms": ours(),
+            "passed_request_s": passed,
+            "errors": {name: found[name] for name in ("median", "nine_in_ten", "worst")},
         },
-        parts={"table": fenced("\n".join(lines))},
+        parts={"table": fenced(printed)},
         plots=[
             Plot("vllm_steps", "Steps of vLLM with LoRA, an engine not named", [Panel("Step", "ms", dots)])
         ],
@@ -183,12 +158,27 @@ def report(path: Path, jobs: int = -1) -> Section:
     )
 
 
-def _passed_s(rows: Sequence[Row]) -> float:
+def _lines(
+    point: Floats, passed_s: Mapping[str, float], found: Mapping[str, float], rows: int
+) -> Iterator[str]:
+    own = {term: f"{each_ms:.3g}" for term, each_ms in ours().items()}
+    yield f"{'milliseconds of':<28} {'fitted here':>12} {'our calibration':>16}"
+    for term, each_ms in zip(("launches, at least", *TERMS), point, strict=True):
+        yield f"{term:<28} {each_ms:>12.3g} {own.get(term, ''):>16}"
+    passed_ms = {name: f"{1e3 * each_s:.2g}" for name, each_s in passed_s.items()}
+    yield f"{'a request passed over':<28} {passed_ms['measured']:>12} {passed_ms['calibration']:>16}"
+    yield (
+        f"steps of the other {rows} rows: median {100 * found['median']:.1f} %, nine in ten within "
+        f"{100 * found['nine_in_ten']:.1f} %, worst {100 * found['worst']:.0f} %"
+    )
+
+
+def _passed_s(rows: pd.DataFrame) -> float:
     """Return the scheduler's seconds for a waiting request in a step, the median of the runs with a queue."""
-    found: list[Any] = [
-        row["scheduling_s"] / row["steps"] / row["waiting"] for row in rows if row["waiting"] > QUEUED
-    ]
-    return float(np.median(found)) if found else 0.0
+    queued = rows[rows["waiting"] > QUEUED]
+    return (
+        float((queued["scheduling_s"] / queued["steps"] / queued["waiting"]).median()) if len(queued) else 0.0
+    )
 
 
 def _ours_passed_s() -> float:

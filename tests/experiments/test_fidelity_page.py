@@ -22,14 +22,13 @@ from experiments.fidelity import (
     predict,
     profiles,
     report,
+    saturating,
     scatter,
     single_requests,
-    slora_h100,
     vllm_steps,
-    vllm_v0,
 )
 from experiments.fidelity.__main__ import SOURCES, main
-from experiments.fidelity.compare import JUDGED, Comparison, furthest
+from experiments.fidelity.compare import Comparison, furthest
 from experiments.fidelity.page import FIGURES, overview
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
@@ -108,8 +107,10 @@ def fill(folder: Path) -> Path:
     a_file(folder, {}, {"system": "slora_lcfs", "throughput_rps": "1.2"}).rename(folder / "slora_runs.csv")
     test_fidelity_vllm.a_file(folder, {}, {"max_loras": "5"}).rename(folder / "vllm_lora_runs.csv")
     own = test_fidelity_saturating
-    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(folder / slora_h100.FILE)
-    a_file(folder, {}, row=own.VLLM).rename(folder / vllm_v0.FILE)
+    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(
+        folder / saturating.sheets()["slora_h100"]["file"]
+    )
+    a_file(folder, {}, row=own.VLLM).rename(folder / saturating.sheets()["vllm_v0"]["file"])
     rows = test_fidelity_vllm_steps.rows()
     test_fidelity_vllm_steps.a_file(folder, rows).rename(folder / vllm_steps.FILE)
     (folder / dlora.FILE).write_text(json.dumps(ARTIFACT))
@@ -426,7 +427,7 @@ def test_the_overview_has_the_worst_median_first_and_says_of_which_file() -> Non
 def test_rows_of_s_lora_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
     rows = read(a_file(tmp_path, {"throughput_rps": "1.5"}, {"throughput_rps": "3"}, {"throughput_rps": "9"}))
     compared = [Comparison(row, {"throughput_rps": 1.5}, row is rows[2]) for row in rows]
-    assert [c.row for c in furthest(compared, JUDGED, 5)] == [rows[1], rows[0]], "the last was fitted"
+    assert [c.row for c in furthest(compared, report.JUDGED, 5)] == [rows[1], rows[0]], "the last was fitted"
 
 
 def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(

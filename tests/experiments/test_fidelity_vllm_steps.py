@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
@@ -22,7 +23,7 @@ def rows() -> list[dict[str, float]]:
     for requests, loads, slots, distinct, batch in product(*values):
         row = dict.fromkeys(COLUMNS, 1.0) | {"slots": slots, "distinct": distinct, "batch": batch}
         row |= {"loads": loads, "steps": 5000, "requests": requests, "waiting": 200, "scheduling_s": 0.5}
-        step_ms = float(predicted_ms(LAW, design([row]))[0])
+        step_ms = float(predicted_ms(LAW, design(pd.DataFrame([row])))[0])
         found.append(row | {"duration_s": 5000 * step_ms / 1e3})
     return found
 
