@@ -1,13 +1,19 @@
-"""What is asked of a plan: all that it has, or some of it by name."""
+"""What is asked of commands that make calibrations by a plan: all that it has or some by name, and where it goes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
+from experiments.studies.command import option
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.core.errors import InputError, nearest
 
 T = TypeVar("T")
+OUT = option(
+    "--out", type=Path, default=CALIBRATIONS, dest="folder", metavar="OUT", help="folder to write to"
+)
 
 
 def planned(names: Sequence[str], plans: Mapping[str, T]) -> list[T]:

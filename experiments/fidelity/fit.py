@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from experiments.fidelity.rows import FIGURES, Row, read
 from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
-from experiments.plans import planned
+from experiments.plans import OUT, planned
 from experiments.studies.command import command, option
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse
@@ -44,7 +44,6 @@ PRIOR = 0.3
 LEAST_BANDWIDTH = 0.1
 """No bandwidth below this share of its start: at zero nothing would ever arrive."""
 SOURCE = "fitted to runs that the S-LoRA authors published (github.com/S-LoRA/S-LoRA, Apache-2.0)"
-BGMV = {"kind": "derived", "source": "mbgmv, as if every row had the highest rank"}
 ADDED = ("merged_per_batch", "slora_bmm", "slora_no_unify_mem")
 """Systems whose coefficients are added to a calibration that is fitted without them."""
 STEP = 0.04
@@ -56,10 +55,10 @@ class Plan:
     """One calibration to be fitted, or what a further system adds to one: `<calibration>+<system>`."""
 
     name: str
-    select: Sequence[Mapping[str, Any]]
-    start: Mapping[str, float]
-    fixed: Mapping[str, Mapping[str, Any]]
-    note: str
+    fit: Sequence[Mapping[str, Any]] = ()
+    start: Mapping[str, float] = field(default_factory=dict)
+    fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def file(self) -> str:
@@ -73,7 +72,7 @@ class Plan:
 
     def selects(self, row: Row) -> bool:
         """Whether the row is to be fitted."""
-        return row.calibration == self.file and matches(row, self.select)
+        return row.calibration == self.file and matches(row, self.fit)
 
     def calibration(self, values: Sequence[float], provenance: Mapping[str, Any]) -> Calibration:
         """Return the calibration with these values for the free coefficients."""
@@ -83,16 +82,7 @@ class Plan:
 def plans() -> list[Plan]:
     """Read the plan of the calibrations, and then of what is added to them."""
     tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    return [
-        Plan(
-            name,
-            entry.get("fit", ()),
-            entry.get("start", {}),
-            entry.get("fixed", {}),
-            entry.get("note", ""),
-        )
-        for name, entry in (tree["calibrations"] | tree["additions"]).items()
-    ]
+    return [Plan(name, **entry) for name, entry in (tree["calibrations"] | tree["additions"]).items()]
 
 
 def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> Floats:
@@ -207,19 +197,19 @@ def provenance(plan: Plan, fitted: Sequence[Comparison[Row]]) -> dict[str, Any]:
     found = medians(fitted, FIGURES)
     del found["rows"]
     shown = evidence(fitted, found)
-    derived = {name: {"kind": "derived", "source": entry["source"]} for name, entry in plan.fixed.items()}
+    sources = {name: derived(entry["source"]) for name, entry in plan.fixed.items()}
     additions = theirs.get("additions", {})
     if plan.addition:
         own = origin | {"coefficients": [*plan.start, *plan.fixed]} | shown
         return theirs | {
-            "coefficients": theirs["coefficients"] | derived,
+            "coefficients": theirs["coefficients"] | sources,
             "additions": additions | {plan.addition: own},
         }
     added = {name for entry in additions.values() for name in entry["coefficients"]}
     notes = {name: note for name, note in theirs.get("coefficients", {}).items() if name in added}
     if any(name.startswith("kernels.mbgmv") for name in plan.start):
-        derived = {"kernels.bgmv": BGMV} | derived
-    coefficients = {"coefficients": derived | notes}
+        sources = {"kernels.bgmv": derived("mbgmv, as if every row had the highest rank")} | sources
+    coefficients = {"coefficients": sources | notes}
     return origin | coefficients | shown | ({"additions": additions} if additions else {})
 
 
@@ -263,7 +253,7 @@ def concerns(plan: Plan, row: Row) -> bool:
     option("names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"),
     option("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs"),
     option("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it"),
-    option("--out", type=Path, default=CALIBRATIONS, dest="folder", help="folder to write to"),
+    OUT,
 )
 def main(names: Sequence[str], runs: Path, drop: Sequence[str], folder: Path) -> None:
     """Fit the named calibrations, or all of the plan."""

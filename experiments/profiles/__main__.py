@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.measured import measured_dir
-from experiments.plans import planned
+from experiments.plans import OUT, planned
 from experiments.profiles.build import Built, attention, build, entries
 from experiments.profiles.fits import Fit
 from experiments.profiles.write import as_yaml
 from experiments.studies.command import command, option
-from simlora.calibrate.calibration_file import CALIBRATIONS, save
+from simlora.calibrate.calibration_file import save
 from simlora.core.errors import InputError
 
 PARTS = ("prefill", "decode", "collectives")
@@ -47,7 +47,7 @@ def write(name: str, profiles: Path, folder: Path) -> Built:
 @command(
     option("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)"),
     option("--profiles", type=Path, default=measured_dir() / "profiles", help="published profiles"),
-    option("--out", type=Path, default=CALIBRATIONS, dest="folder", help="folder to write to"),
+    OUT,
 )
 def main(names: Sequence[str], profiles: Path, folder: Path) -> None:
     """Make the named calibrations, or all of the plan."""

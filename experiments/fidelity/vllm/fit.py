@@ -30,9 +30,9 @@ from experiments.fidelity.vllm.predict import simulate
 from experiments.fidelity.vllm.rows import GPU, Row, read
 from experiments.fidelity.vllm.table import medians
 from experiments.measured import measured_dir
-from experiments.plans import planned
+from experiments.plans import OUT, planned
 from experiments.studies.command import command, option
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
@@ -126,14 +126,13 @@ def provenance(
     fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
     found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
-    fixed = {name: {"kind": "derived", "source": entry["source"]} for name, entry in plan["fixed"].items()}
     return {
         "kind": "published",
         "source": plan["source"],
         "command": command,
         "date": date.today().isoformat(),
         "note": plan["note"],
-        "coefficients": fixed,
+        "coefficients": {name: derived(entry["source"]) for name, entry in plan["fixed"].items()},
         **evidence(fitted, found),
     }
 
@@ -141,7 +140,7 @@ def provenance(
 @command(
     option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
     option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
-    option("--out", type=Path, default=CALIBRATIONS, dest="folder", help="folder to write to"),
+    OUT,
 )
 def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     """Fit the named models, or all of the plan."""
