@@ -14,6 +14,7 @@ from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.page import PAGE, write
 from experiments.fidelity.section import Section
+from experiments.fidelity.sheets import sheets
 from experiments.fidelity.unused import unused
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
@@ -31,7 +32,7 @@ class Source(NamedTuple):
 
 
 def _saturating(name: str) -> Source:
-    sheet = saturating.sheets()[name]
+    sheet = sheets()[name]
     return Source(sheet["file"], partial(saturating.report, name), sheet["mark"])
 
 
@@ -39,7 +40,7 @@ SOURCES = {
     "slora": Source("slora_runs.csv", slora.report),
     "vllm": Source("vllm_lora_runs.csv", vllm.report, vllm.MARK),
     "dlora": Source(dlora.FILE, dlora.report),
-    "loraserve": Source(single_requests.FILE, single_requests.report),
+    "loraserve": Source(sheets()["loraserve"]["file"], single_requests.report),
     "slora_h100": _saturating("slora_h100"),
     "vllm_v0": _saturating("vllm_v0"),
     "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report, vllm_steps.MARK),

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.cells import above_zero, number, one_of, read_cells
+from experiments.fidelity.cells import number, one_of, read_cells
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Errors, Section, errors_of, fenced, grouped, spread
 from experiments.fidelity.vllm import steps
@@ -27,6 +27,7 @@ from experiments.profiles.fits import EVERY
 from experiments.scenarios import scenario
 from experiments.studies import markdown
 from experiments.studies.markdown import percent
+from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
@@ -148,7 +149,8 @@ def pools(folder: Path) -> Iterator[Timed]:
     """
     for place, cells in read_cells(folder / POOLS, ("model", "lora", *SLOTS, "kv_tokens")):
         shape, tokens = one_of(MODELS, cells, "model", place), number(cells, "kv_tokens", place)
-        above_zero({"kv_tokens": tokens}, place)
+        if tokens <= 0:
+            raise InputError(f"{place} has kv_tokens = {tokens:g}, must be above 0")
         overrides = ["system=vllm", f"gpu={GPU}", f"model={shape}", f"replica.max_num_seqs={SEQUENCES}"]
         overrides += ["workload.adapters=1", "workload.ranks=[8]"]
         if cells["lora"] == "on":

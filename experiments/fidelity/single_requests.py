@@ -5,76 +5,46 @@ Each row is a run of one request. The calibration was fitted to two lengths of p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from experiments.fidelity.cells import Cells, above_zero, number, one_of, read_cells
 from experiments.fidelity.compare import Comparison, cells, compared, judged, plot
 from experiments.fidelity.figures import Figure, figures_of
 from experiments.fidelity.keeping import hashed, kept
 from experiments.fidelity.section import Section, fenced, grouped, spread
-from experiments.loraserve.fitting import ENGINE, GPU
+from experiments.fidelity.sheets import Run, runs
 from experiments.loraserve.runs import EVERY, SHAPES
 from experiments.scenarios import scenario
 from simlora.engine.cluster.simulation import Simulation
 
-FILE = "loraserve_single_request.csv"
 FIGURES = figures_of("loraserve")
 TIMES = tuple(figure.column for figure in FIGURES)
-INPUTS = ("tp", "rank", "prompt_tokens", "output_tokens")
 HASHED = hashed(__file__)
 HEAD = f"{'single requests of LoRAServe':<42} {'rows':>4} {'first token':>24} {'latency':>24}"
 UNITS = f"{'':<42} {'':>4}" + f" {'median worst %, med. ms':>24}" * 2
 
 
-@dataclass(frozen=True)
-class Row:
-    """One request: its model as we call it, its numbers, and what was measured."""
+class Row(Run):
+    """One request; its model is called as we call it."""
 
-    model: str
-    inputs: Mapping[str, float]
-    measured: Mapping[str, float]
     figures: ClassVar[Sequence[Figure]] = FIGURES
     load: ClassVar[str] = "below"
 
     @property
     def series(self) -> str:
         """Its model and rank."""
-        return f"{self.model}, rank {self.inputs['rank']:g}"
+        return f"{self.inputs['model']}, rank {self.inputs['rank']:g}"
 
     @property
     def fitted(self) -> bool:
         """Whether the calibration was fitted to its length of prompt."""
         return int(self.inputs["prompt_tokens"]) % EVERY != 0
 
-    @property
-    def overrides(self) -> list[str]:
-        """The row as arguments of simlora's command line."""
-        tokens = {name: int(self.inputs[name]) for name in ("prompt_tokens", "output_tokens")}
-        return [
-            "system=slora",
-            *(f"gpu={GPU}", f"model={self.model}", f"engine={ENGINE}"),
-            f"replica.tp={int(self.inputs['tp'])}",
-            *("workload=synthetic", "workload.duration_s=null", "workload.requests=1", "workload.adapters=1"),
-            f"workload.ranks=[{int(self.inputs['rank'])}]",
-            *(f"workload/{name}=fixed" for name in tokens),
-            *(f"workload.{name}.tokens={count}" for name, count in tokens.items()),
-            "timeline=false",
-        ]
-
 
 def read(path: Path) -> list[Row]:
     """Read all rows. Raises InputError, naming file, line and column, for what is not in the schema."""
-    return [_row(cells, place) for place, cells in read_cells(path, ("model", *INPUTS, *TIMES))]
-
-
-def _row(cells: Cells, place: str) -> Row:
-    model = one_of(SHAPES, cells, "model", place)
-    inputs, measured = ({name: number(cells, name, place) for name in names} for names in (INPUTS, TIMES))
-    above_zero(measured, place)
-    return Row(model, inputs, measured)
+    return runs(Row, "loraserve", path, {"model": SHAPES})
 
 
 def figures(row: Row) -> dict[str, float]:
@@ -108,7 +78,7 @@ def report(path: Path, jobs: int = -1) -> Section:
 
 def _as_dict(one: Comparison[Row]) -> dict[str, Any]:
     sides = {"simulated": dict(one.simulated), "error": one.error, "fitted": one.fitted}
-    return {"model": one.row.model, **one.row.inputs, **one.row.measured, **sides}
+    return {**one.row.inputs, **one.row.measured, **sides}
 
 
 def _worst(rows: Sequence[Comparison[Row]]) -> str:

@@ -15,7 +15,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from experiments.fidelity.cells import Cells, above_zero, number, read_cells
+from experiments.fidelity.cells import numbers, positive
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Section, errors_of, fenced, spread
 from simlora.core.errors import InputError
@@ -60,14 +60,9 @@ Floats = NDArray[np.float64]
 
 def read(path: Path) -> pd.DataFrame:
     """Read all rows. Raises InputError, naming file, line and column, for what is not in the schema."""
-    cells = read_cells(path, tuple(COLUMNS.values()))
-    return pd.DataFrame([_row(own, place) for place, own in cells], columns=list(COLUMNS))
-
-
-def _row(cells: Cells, place: str) -> dict[str, float]:
-    found = {name: number(cells, column, place) for name, column in COLUMNS.items()}
-    above_zero({COLUMNS[name]: found[name] for name in ("slots", "batch", "duration_s", "steps")}, place)
-    return found
+    table = numbers(path, COLUMNS)
+    positive(table[["slots", "batch", "duration_s", "steps"]].rename(columns=COLUMNS))
+    return table
 
 
 def design(rows: pd.DataFrame) -> Floats:

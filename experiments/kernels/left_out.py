@@ -16,6 +16,7 @@ from experiments.fidelity import base_engine, saturating, vllm_steps
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
+from experiments.fidelity.sheets import sheets
 from experiments.kernels import host, slora
 from experiments.measured import measured_dir
 from experiments.studies import markdown
@@ -124,7 +125,7 @@ def v0() -> Iterator[Line]:
 
 
 def _saturating(part: str, sheet: str) -> Iterator[Line]:
-    section = saturating.report(sheet, _file(saturating.sheets()[sheet]["file"]))
+    section = saturating.report(sheet, _file(sheets()[sheet]["file"]))
     for past, where in ((False, "below saturation"), (True, "past it")):
         rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
         for figure in saturating.FIGURES:

@@ -22,7 +22,6 @@ from experiments.fidelity import (
     predict,
     profiles,
     report,
-    saturating,
     scatter,
     single_requests,
     vllm_steps,
@@ -83,6 +82,7 @@ STEP = {
     "tpot_mean_ms": 10,
     "itl_mean_ms": 10,
 }
+LORASERVE = SOURCES["loraserve"].file
 POOLS_HEAD = "model,lora,max_loras,max_lora_rank,kv_tokens\n"
 SINGLE_HEAD = "model,tp,rank,prompt_tokens,output_tokens,ttft_s,latency_s\n"
 POOL = {
@@ -107,14 +107,12 @@ def fill(folder: Path) -> Path:
     a_file(folder, {}, {"system": "slora_lcfs", "throughput_rps": "1.2"}).rename(folder / "slora_runs.csv")
     test_fidelity_vllm.a_file(folder, {}, {"max_loras": "5"}).rename(folder / "vllm_lora_runs.csv")
     own = test_fidelity_saturating
-    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(
-        folder / saturating.sheets()["slora_h100"]["file"]
-    )
-    a_file(folder, {}, row=own.VLLM).rename(folder / saturating.sheets()["vllm_v0"]["file"])
+    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(folder / SOURCES["slora_h100"].file)
+    a_file(folder, {}, row=own.VLLM).rename(folder / SOURCES["vllm_v0"].file)
     rows = test_fidelity_vllm_steps.rows()
     test_fidelity_vllm_steps.a_file(folder, rows).rename(folder / vllm_steps.FILE)
     (folder / dlora.FILE).write_text(json.dumps(ARTIFACT))
-    test_profiles.write(folder / single_requests.FILE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
+    test_profiles.write(folder / LORASERVE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
     (folder / base_engine.FILE).mkdir()
     test_fidelity_base_engine.a_run(folder / base_engine.FILE)
     measured = folder / "profiles"
@@ -275,9 +273,9 @@ FAST = [{"exec_type": 2, "num_adapters": 16, "throughput": "fast"}]
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        (single_requests.FILE, "model,tp\nllama_7b,8\n", "has no column rank"),
-        (single_requests.FILE, f"{SINGLE_HEAD}x,8,8,2,2,1,1\n", "'x'"),
-        (single_requests.FILE, f"{SINGLE_HEAD}llama_7b,8,8,2,2,0,1\n", "line 2 has ttft_s"),
+        (LORASERVE, "model,tp\nllama_7b,8\n", "has no column rank"),
+        (LORASERVE, f"{SINGLE_HEAD}x,8,8,2,2,1,1\n", "'x'"),
+        (LORASERVE, f"{SINGLE_HEAD}llama_7b,8,8,2,2,0,1\n", "line 2 has ttft_s"),
         (dlora.FILE, "[]", "is not what dLoRA's artifact plots"),
         (dlora.FILE, json.dumps(ARTIFACT | {"figure12": FAST}), "figure_12 eight_gpus peft 16 is 'fast'"),
         (f"profiles/{profiles.POOLS}", f"{POOLS_HEAD}x,on,4,16,1\n", "line 2 has model 'x'"),
@@ -463,7 +461,7 @@ def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pyte
 
 
 def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(made: Made) -> None:
-    rows = single_requests.read(made.measured / single_requests.FILE)
+    rows = single_requests.read(made.measured / LORASERVE)
     assert [row.fitted for row in rows] == [True, False]
     run = scenario(rows[0].overrides)
     assert run.calibration.path == "a100_40g-llama_7b-tp8-loraserve"

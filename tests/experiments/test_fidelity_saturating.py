@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.saturating import read, simulate
+from experiments.fidelity.saturating import Row, simulate
+from experiments.fidelity.sheets import runs
 from tests.experiments.test_fidelity import a_file
 
 SLORA = {
@@ -53,7 +54,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_requests_that_end_within_the_run_count(
     tmp_path: Path, name: str, line: Mapping[str, str], requests_per_s: float, tokens: int
 ) -> None:
-    (row,) = read(name, a_file(tmp_path, {}, row=line))
+    (row,) = runs(Row, name, a_file(tmp_path, {}, row=line))
     found = simulate(row.overrides)
     assert found["output_tokens_per_s"] == pytest.approx(requests_per_s * tokens, rel=0.4)
     assert 0.010 < found["itl_s"] < 0.030
@@ -62,7 +63,7 @@ def test_requests_that_end_within_the_run_count(
 
 def test_without_a_number_of_their_own_there_are_as_many_adapters_as_slots(tmp_path: Path) -> None:
     change = {"max_cpu_loras": "", "adapter_rates": "", "rate_by_lora": "0.2"}
-    (row,) = read("vllm_v0", a_file(tmp_path, change, row=VLLM))
+    (row,) = runs(Row, "vllm_v0", a_file(tmp_path, change, row=VLLM))
     assert (row.inputs["adapters"], row.inputs["rate_rps"]) == (4, 0.2)
 
 
