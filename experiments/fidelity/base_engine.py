@@ -158,7 +158,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "skipped": dict(sorted(skipped.items())),
         },
         parts={"table": fenced("\n".join(lines))},
-        plots=[Plot("base_engine", "vLLM without LoRA, every request", _panels(sides))] if sides else [],
+        plot=Plot("base_engine", "vLLM without LoRA, every request", _panels(sides)) if sides else None,
         errors=[
             line
             for key, label in FIGURES.items()

@@ -62,7 +62,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "skipped": left_out,
         },
         parts={"table": fenced("\n".join([*summary, *left_out]))},
-        plots=[plot(table)],
+        plot=plot(table),
         errors=[
             Errors(f"dLoRA's {figure}: {what}", len(own), **spread(own["error"]))
             for (figure, what), own in table.groupby(["figure", "what"], sort=False)

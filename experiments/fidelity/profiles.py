@@ -81,7 +81,7 @@ def report(folder: Path, jobs: int = -1) -> Section:
         printed="\n".join(said),
         tree={"runs": str(folder), "medians": medians, "skipped": skipped},
         parts=parts,
-        plots=[plot(timed)],
+        plot=plot(timed),
         errors=list(_errors(timed)),
     )
 

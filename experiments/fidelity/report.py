@@ -78,7 +78,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "furthest": fenced("\n".join(worst)),
             "orders": fenced("\n".join(orders)),
         },
-        plots=[plot("slora", "S-LoRA and its baselines, A10G and A100", comparisons, FIGURES)],
+        plot=plot("slora", "S-LoRA and its baselines, A10G and A100", comparisons, FIGURES),
         errors=judged("S-LoRA and its baselines", comparisons, RELATIVE),
     )
 

@@ -83,7 +83,7 @@ def report(name: str, path: Path, jobs: int = -1) -> Section:
         printed=printed,
         tree={"runs": str(path), "rows": [_as_dict(one) for one in rows], "medians": medians},
         parts={"table": fenced(printed)},
-        plots=[plot(name, title, rows, FIGURES)] if rows else [],
+        plot=plot(name, title, rows, FIGURES) if rows else None,
         errors=[
             line
             for group in ("below saturation", "past it")

@@ -31,13 +31,13 @@ class Section:
     printed: str
     tree: Mapping[str, Any]
     parts: Mapping[str, str]
-    plots: Sequence[Plot] = ()
+    plot: Plot | None = None
     errors: Sequence[Errors] = ()
 
     @property
-    def pictures(self) -> list[Plot]:
-        """The plots that show anything."""
-        return [plot for plot in self.plots if plot.panels]
+    def picture(self) -> Plot | None:
+        """The plot, if it shows anything."""
+        return self.plot if self.plot and self.plot.panels else None
 
 
 def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:

@@ -71,7 +71,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "medians": {name: _medians(members) for name, members in groups.items()},
         },
         parts={"table": fenced(printed), "worst": _worst(rows)},
-        plots=[plot("loraserve", "LoRAServe's single requests, eight A100 40 GB", rows, FIGURES)],
+        plot=plot("loraserve", "LoRAServe's single requests, eight A100 40 GB", rows, FIGURES),
         errors=judged("LoRAServe's single requests", rows, FIGURES),
     )
 

@@ -146,9 +146,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "errors": {name: found[name] for name in ("median", "nine_in_ten", "worst")},
         },
         parts={"table": fenced(printed)},
-        plots=[
-            Plot("vllm_steps", "Steps of vLLM with LoRA, an engine not named", [Panel("Step", "ms", dots)])
-        ],
+        plot=Plot("vllm_steps", "Steps of vLLM with LoRA, an engine not named", [Panel("Step", "ms", dots)]),
         errors=errors_of("vLLM's steps with LoRA, an engine not named: the form", errors.tolist()),
     )
 

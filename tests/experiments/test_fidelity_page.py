@@ -456,7 +456,7 @@ def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pyte
     refused = Outcome(NOT_SIMULATED, reason="there is no system peft yet")
     monkeypatch.setattr(several, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
     section = dlora.report(again.measured / dlora.FILE, 1)
-    assert (section.tree["rows"], section.pictures) == ([], [])
+    assert (section.tree["rows"], section.picture) == ([], None)
     assert section.printed.endswith("not simulated: there is no system peft yet")
 
 

@@ -54,7 +54,7 @@ def report(path: Path, jobs: int = -1) -> Section:
             "table": short(comparisons),
             "furthest": fenced("\n".join(far_off(comparisons))),
         },
-        plots=[plot("vllm", "vLLM 0.8.5 with LoRA, H100 64 GB, one-hour runs", comparisons, FIGURES)],
+        plot=plot("vllm", "vLLM 0.8.5 with LoRA, H100 64 GB, one-hour runs", comparisons, FIGURES),
         errors=judged("vLLM with LoRA", comparisons, FIGURES),
     )
 
