@@ -12,46 +12,24 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import yaml
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from experiments.fidelity.cells import numbers, positive
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Section, errors_of, fenced, spread
+from experiments.profiles.fits import terms_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.kernels import EXPAND_TOKENS, FEWER_SPLITS, MANY_TOKENS, SHRINK_TOKENS
 
 FILE = "vllm_step_counts.csv"
-MARK = "mean_loras_by_batch"
-"""A column that only this file has."""
 CALIBRATION = "h100_64g-llama_3_1_8b-tp1-vllm"
-COLUMNS = {
-    "slots": "gpu_loras",
-    "adapters": "cpu_loras",
-    "rate_rps": "rate",
-    "batch": "avg_batch_size",
-    "distinct": MARK,
-    "waiting": "avg_waiting_queue",
-    "requests": "completed_requests",
-    "loads": "max_lora_loads_from_memory",
-    "scheduling_s": "total_scheduling_time",
-    "duration_s": "duration",
-    "steps": "steps",
-}
-TERMS = (
-    "a step",
-    "a sequence",
-    "an adapter of few tokens",
-    "an adapter of many tokens",
-    "a slot and 32 tokens",
-    "a slot and 64 tokens",
-    "a load",
-    "a request",
-)
-"""What a step's seconds are a sum of, in the order of `design`'s columns."""
-START_MS = (10.0, 0.05, 0.4, 0.4, 0.01, 0.02, 6.0, 5.0)
-FLOOR_MS = 25.0
+SHEET = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+COLUMNS, TERMS = SHEET["columns"], SHEET["terms"]
+MARK = COLUMNS["distinct"]
+"""A column that only this file has."""
 QUEUED = 100.0
 """Requests that wait, on average, from which a run tells what the scheduler takes for each."""
 
@@ -67,12 +45,12 @@ def read(path: Path) -> pd.DataFrame:
 
 def design(rows: pd.DataFrame) -> Floats:
     """Return what the terms of a step are multiplied with [rows, terms]; the slots' as in kernels.Vllm."""
-    batch, slots, distinct = rows["batch"], rows["slots"], rows["distinct"]
-    many = batch >= MANY_TOKENS
+    batch, slots = rows["batch"], rows["slots"]
+    many = (batch >= MANY_TOKENS).astype(float)
     shrinks = slots * np.ceil(batch / SHRINK_TOKENS) * np.where(many, FEWER_SPLITS, 1.0)
     expands = slots * np.ceil(batch / EXPAND_TOKENS)
-    each = [np.ones(len(rows)), batch, distinct * ~many, distinct * many, shrinks, expands]
-    return np.column_stack([*each, rows["loads"] / rows["steps"], rows["requests"] / rows["steps"]])
+    known = rows.assign(few=1.0 - many, many=many, shrinks=shrinks, expands=expands)
+    return np.column_stack(list(terms_of(known, {name: term["of"] for name, term in TERMS.items()}).values()))
 
 
 def steps_ms(rows: pd.DataFrame) -> Floats:
@@ -83,10 +61,11 @@ def steps_ms(rows: pd.DataFrame) -> Floats:
 def fit(rows: pd.DataFrame) -> Floats:
     """Return the milliseconds that a step takes at least, and those of each of TERMS [1 + terms]."""
     x, y = design(rows), steps_ms(rows)
+    start_ms = [term["start_ms"] for term in (SHEET["launches"], *TERMS.values())]
     best = least_squares(
         lambda point: predicted_ms(point, x) / y - 1,
-        [FLOOR_MS, *START_MS],
-        x_scale=[FLOOR_MS, *START_MS],
+        start_ms,
+        x_scale=start_ms,
         bounds=(0.0, np.inf),
         loss="soft_l1",
         f_scale=0.05,
@@ -102,18 +81,11 @@ def predicted_ms(point: Floats, x: Floats) -> Floats:
 def ours() -> dict[str, float]:
     """Return our calibration's milliseconds by term, at rank 16 or below."""
     found = calibrations.load(CALIBRATION).coefficients
-    kernel = "kernels.vllm."
-    few_s = found[f"{kernel}few_tokens.per_adapter_s"] + 16 * found[f"{kernel}few_tokens.per_adapter_rank_s"]
-    seconds = (
-        found["decode.intercept_s"] + found[f"{kernel}intercept_s"],
-        found["decode.per_sequence_s"] + found[f"{kernel}per_token_s"],
-        few_s,
-        found[f"{kernel}per_adapter_s"],
-        16 * found[f"{kernel}per_slot_rank_s"],
-        found[f"{kernel}per_slot_s"],
-        found["adapter_load.latency_s"],
-    )
-    return dict(zip(TERMS, [1e3 * each_s for each_s in seconds], strict=False))
+    return {
+        name: 1e3 * sum(times * found[coefficient] for coefficient, times in term["ours"].items())
+        for name, term in TERMS.items()
+        if term["ours"]
+    }
 
 
 def report(path: Path, jobs: int = -1) -> Section:

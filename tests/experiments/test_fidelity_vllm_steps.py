@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.vllm_steps import COLUMNS, START_MS, design, fit, predicted_ms, read
+from experiments.fidelity.vllm_steps import COLUMNS, TERMS, design, fit, predicted_ms, read
 
 LAW = np.array([27.0, 12.0, 0.03, 0.45, 0.3, 0.004, 0.03, 8.0, 25.0])
 """Launches, and then the terms: milliseconds."""
@@ -38,7 +38,7 @@ def a_file(folder: Path, table: list[dict[str, float]]) -> Path:
 def test_a_law_of_this_form_is_found_again(tmp_path: Path) -> None:
     known = read(a_file(tmp_path, rows()))
     assert fit(known) == pytest.approx(LAW, rel=0.05)
-    assert len(LAW) == len(START_MS) + 1
+    assert len(LAW) == len(TERMS) + 1
 
 
 def test_a_law_of_another_form_leaves_an_error(tmp_path: Path) -> None:
