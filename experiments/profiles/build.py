@@ -126,8 +126,7 @@ def whole(entry: Entry, folder: Path) -> Built:
         "prefill": sums.whole_prefill(table.drop_duplicates(["prompt", "batch"])),
         "decode": sums.whole_decode(table),
     }
-    found = sums.named(fits).items()
-    coefficients = {name: value for name, value in found if value or not name.endswith("sq_s")}
+    coefficients = sums.needed(sums.named(fits))
     return _with_the_rest(entry, folder, Built(entry, coefficients, fits, {}), 0)
 
 

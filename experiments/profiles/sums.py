@@ -62,22 +62,19 @@ def decode(table: pd.DataFrame, source: Setting, target: Setting) -> Fit:
 
 
 def combined(prefill: Fit, decode: Fit, attention: dict[str, float]) -> dict[str, float]:
-    """Return the coefficients of whole iterations. What is 0 and may be left out is left out."""
-    launches = attention["save.intercept_s"]
-    total = {
-        "prefill.intercept_s": prefill["intercept_s"] + attention["prefill.intercept_s"] + launches,
-        "prefill.per_token_s": prefill["per_token_s"]
-        + attention["prefill.per_token_s"]
-        + attention["save.per_token_s"],
-        "prefill.per_token_sq_s": attention["prefill.per_token_sq_s"],
-        "decode.intercept_s": decode["intercept_s"] + attention["decode.intercept_s"] + launches,
-        "decode.per_sequence_s": decode["per_sequence_s"]
-        + attention["decode.per_sequence_s"]
-        + attention["save.per_token_s"],
-        "decode.per_sequence_sq_s": decode["per_sequence_sq_s"],
-        "decode.per_context_token_s": attention["decode.per_context_token_s"],
-    }
-    return {name: value for name, value in total.items() if value or not name.endswith("sq_s")}
+    """Return the coefficients of whole iterations: attention is in both phases, and so is what keeps KV."""
+    total = named({"prefill": prefill, "decode": decode})
+    for phase, each in (("prefill", "per_token_s"), ("decode", "per_sequence_s")):
+        for name, saved in (("intercept_s", "intercept_s"), (each, "per_token_s")):
+            own = f"{phase}.{name}"
+            total[own] = total[own] + attention[own] + attention[f"save.{saved}"]
+    total |= {name: attention[name] for name in ("prefill.per_token_sq_s", "decode.per_context_token_s")}
+    return needed(total)
+
+
+def needed(coefficients: dict[str, float]) -> dict[str, float]:
+    """Return coefficients without what is 0 and may be left out."""
+    return {name: value for name, value in coefficients.items() if value or not name.endswith("sq_s")}
 
 
 def all_reduce(table: pd.DataFrame, gpus: int) -> Fit:
