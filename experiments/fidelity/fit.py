@@ -132,19 +132,22 @@ def fit_campaigns(rows: Sequence[Row]) -> str:
     found: dict[str, Any] = {}
     for campaign, entry in tree.items():
         chosen = [row for row in rows if matches(row, [entry["where"]]) and matches(row, entry["fit"])]
-
-        def cost(factor: float, chosen: Sequence[Row] = chosen) -> float:
-            figures = [simulate(row, slowed(load(row.calibration), factor)) for row in chosen]
-            pairs = zip(chosen, figures, strict=True)
-            return float(sum(unit**2 for pair in pairs for unit in _units(Comparison(*pair))))
-
-        best = minimize_scalar(cost, bounds=(0.5, 20.0), method="bounded", options={"xatol": 1e-2})
+        best = minimize_scalar(
+            _cost, args=(chosen,), bounds=(0.5, 20.0), method="bounded", options={"xatol": 1e-2}
+        )
         found[campaign] = {
             "where": entry["where"],
             "kernel_factor": float(f"{best.x:.3g}"),
             "fitted_rows": [row.key for row in chosen],
         }
     return CAMPAIGNS_HEAD + yaml.safe_dump(found, sort_keys=False, width=200)
+
+
+def _cost(factor: float, rows: Sequence[Row]) -> float:
+    """Return the sum of squares of rows whose kernels are slower by a factor."""
+    figures = (simulate(row, slowed(load(row.calibration), factor)) for row in rows)
+    pairs = zip(rows, figures, strict=True)
+    return float(sum(unit**2 for pair in pairs for unit in _units(Comparison(*pair))))
 
 
 def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) -> str:

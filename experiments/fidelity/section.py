@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from experiments.fidelity.scatter import Plot
 
@@ -46,7 +47,7 @@ def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:
     return [Errors(figure, len(sizes), **spread(sizes))] if sizes else []
 
 
-def spread(errors: Sequence[float], unit: str = "") -> dict[str, float]:
+def spread(errors: ArrayLike, unit: str = "") -> dict[str, float]:
     """Return the median and the worst of absolute errors, under keys that end with the unit."""
     sizes = np.abs(errors)
     return {f"median{unit}": float(np.median(sizes)), f"worst{unit}": float(sizes.max())}
