@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.fidelity.rows import Row
+from experiments.studies.reading import load as read_sheet
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 
@@ -61,4 +60,4 @@ def _entry(row: Row) -> dict[str, Any]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load(CAMPAIGNS.read_text(encoding="utf-8")) if CAMPAIGNS.exists() else {}
+    return read_sheet(CAMPAIGNS) if CAMPAIGNS.exists() else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
+from experiments.studies.reading import load as read_sheet
 
 SHEET = Path(__file__).with_suffix(".yaml")
 
@@ -37,5 +37,4 @@ class Figure(NamedTuple):
 
 def figures_of(file: str) -> tuple[Figure, ...]:
     """Return what rows of a measured file are compared by, from figures.yaml."""
-    tree = yaml.safe_load(SHEET.read_text(encoding="utf-8"))
-    return tuple(Figure(column, **how) for column, how in tree[file].items())
+    return tuple(Figure(column, **how) for column, how in read_sheet(SHEET)[file].items())

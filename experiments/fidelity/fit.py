@@ -30,6 +30,7 @@ from experiments.fidelity.table import table
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
 from experiments.studies.command import command, option
+from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
@@ -81,7 +82,7 @@ class Plan:
 
 def plans() -> list[Plan]:
     """Read the plan of the calibrations, and then of what is added to them."""
-    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    tree = read_sheet(PLAN)
     return [Plan(name, **entry) for name, entry in (tree["calibrations"] | tree["additions"]).items()]
 
 
@@ -128,7 +129,7 @@ def _units(one: Comparison[Row]) -> list[float]:
 
 def fit_campaigns(rows: Sequence[Row]) -> str:
     """Return campaigns.yaml: by which factor a campaign's kernels are slower than its GPU's calibration says."""
-    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))["campaigns"]
+    tree = read_sheet(PLAN)["campaigns"]
     found: dict[str, Any] = {}
     for campaign, entry in tree.items():
         chosen = [row for row in rows if matches(row, [entry["where"]]) and matches(row, entry["fit"])]
@@ -254,14 +255,14 @@ def concerns(plan: Plan, row: Row) -> bool:
 
 @command(
     option("names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"),
-    option("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs"),
+    option("--runs", type=Path, help="measured runs"),
     option("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it"),
     OUT,
 )
-def main(names: Sequence[str], runs: Path, drop: Sequence[str], folder: Path) -> None:
+def main(names: Sequence[str], runs: Path | None, drop: Sequence[str], folder: Path) -> None:
     """Fit the named calibrations, or all of the plan."""
     chosen = planned(names, {plan.name: plan for plan in plans()} | {"campaigns": None})
-    rows = read(runs)
+    rows = read(runs or measured_dir() / "slora_runs.csv")
     for plan in chosen:
         print(f"fitting {plan.name if plan else 'campaigns'} …", flush=True)
         if plan is None:

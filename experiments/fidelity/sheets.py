@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
-import yaml
 
 from experiments.fidelity.cells import numbers, positive
+from experiments.studies.reading import load as read_sheet
 
 SHEETS = Path(__file__).with_suffix(".yaml")
 
@@ -32,7 +32,7 @@ AnyRun = TypeVar("AnyRun", bound=Run)
 @cache
 def sheets() -> dict[str, Any]:
     """Return sheets.yaml as it is."""
-    return dict(yaml.safe_load(SHEETS.read_text(encoding="utf-8")))
+    return read_sheet(SHEETS)
 
 
 def runs(

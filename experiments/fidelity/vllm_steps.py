@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import yaml
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
@@ -20,13 +19,14 @@ from experiments.fidelity.cells import numbers, positive
 from experiments.fidelity.scatter import Dot, Panel, Plot
 from experiments.fidelity.section import Section, errors_of, fenced, spread
 from experiments.profiles.fits import terms_of
+from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.kernels import EXPAND_TOKENS, FEWER_SPLITS, MANY_TOKENS, SHRINK_TOKENS
 
 FILE = "vllm_step_counts.csv"
 CALIBRATION = "h100_64g-llama_3_1_8b-tp1-vllm"
-SHEET = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+SHEET = read_sheet(Path(__file__).with_suffix(".yaml"))
 COLUMNS, TERMS = SHEET["columns"], SHEET["terms"]
 MARK = COLUMNS["distinct"]
 """A column that only this file has."""

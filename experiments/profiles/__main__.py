@@ -46,12 +46,12 @@ def write(name: str, profiles: Path, folder: Path) -> Built:
 
 @command(
     option("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)"),
-    option("--profiles", type=Path, default=measured_dir() / "profiles", help="published profiles"),
+    option("--profiles", type=Path, help="published profiles"),
     OUT,
 )
-def main(names: Sequence[str], profiles: Path, folder: Path) -> None:
+def main(names: Sequence[str], profiles: Path | None, folder: Path) -> None:
     """Make the named calibrations, or all of the plan."""
-    chosen = planned(names, entries())
+    chosen, profiles = planned(names, entries()), profiles or measured_dir() / "profiles"
     if not profiles.is_dir():
         raise InputError(f"there are no profiles in {profiles}; SIMLORA_MEASURED_DIR says where they are")
     print(HEAD, UNITS, sep="\n")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from experiments.profiles import derive, sums, tables
 from experiments.profiles.fits import Fit
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.reading import load as read_sheet
 from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import BASE_ALL_REDUCES
 
@@ -64,8 +64,7 @@ class Built:
 @cache
 def plan() -> dict[str, Any]:
     """Return plan.yaml as it is."""
-    tree: dict[str, Any] = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    return tree
+    return read_sheet(PLAN)
 
 
 def entries() -> dict[str, Entry]:

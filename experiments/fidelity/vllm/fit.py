@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from joblib import Parallel
 from scipy.optimize import least_squares
 
@@ -32,6 +31,7 @@ from experiments.fidelity.vllm.table import medians
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
 from experiments.studies.command import command, option
+from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
 from simlora.core.errors import InputError
@@ -144,7 +144,7 @@ def provenance(
 )
 def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     """Fit the named models, or all of the plan."""
-    plan = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
+    plan = read_sheet(PLAN)
     chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
     for model in chosen_models:

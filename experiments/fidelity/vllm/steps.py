@@ -15,12 +15,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
 from scipy.optimize import nnls
 
 from experiments.fidelity.section import spread
 from experiments.fidelity.vllm.rows import MODELS
 from experiments.profiles.fits import terms_of
+from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -66,7 +66,7 @@ def coefficients(table: pd.DataFrame, model: str) -> dict[str, float]:
     """Return what the table says of a model (our name), by coefficient."""
     own = table[table["model"] == _theirs(model)]
     found = loads(own)
-    for form in yaml.safe_load(FORMS.read_text(encoding="utf-8")).values():
+    for form in read_sheet(FORMS).values():
         found |= _fit(table if form.get("of") == "both models" else own, form)
     return found
 
