@@ -2,92 +2,52 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import (
-    base_engine,
-    dlora,
-    profiles,
-    single_requests,
-    slora_h100,
-    vllm_steps,
-    vllm_v0,
-)
+from experiments.fidelity import base_engine, dlora, profiles, saturating, single_requests, vllm_steps
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns
 from experiments.fidelity.page import PAGE, write
 from experiments.fidelity.section import Section
+from experiments.fidelity.sheets import sheets
 from experiments.fidelity.unused import unused
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
-from experiments.studies.command import ended
+from experiments.studies.command import JOBS, command, option
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 
 class Source(NamedTuple):
-    """A measured file, or folder of files, and what reports it."""
+    """A measured file, or folder of files, what reports it, and a column by which its schema is known."""
 
     file: str
     report: Callable[[Path, int], Section]
+    mark: str | None = None
+
+
+def _saturating(name: str) -> Source:
+    sheet = sheets()[name]
+    return Source(sheet["file"], partial(saturating.report, name), sheet["mark"])
 
 
 SOURCES = {
     "slora": Source("slora_runs.csv", slora.report),
-    "vllm": Source("vllm_lora_runs.csv", vllm.report),
+    "vllm": Source("vllm_lora_runs.csv", vllm.report, vllm.MARK),
     "dlora": Source(dlora.FILE, dlora.report),
-    "loraserve": Source(single_requests.FILE, single_requests.report),
-    "slora_h100": Source(slora_h100.FILE, slora_h100.report),
-    "vllm_v0": Source(vllm_v0.FILE, vllm_v0.report),
-    "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report),
+    "loraserve": Source(sheets()["loraserve"]["file"], single_requests.report),
+    "slora_h100": _saturating("slora_h100"),
+    "vllm_v0": _saturating("vllm_v0"),
+    "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report, vllm_steps.MARK),
     "base_engine": Source(base_engine.FILE, base_engine.report),
     "profiles": Source(profiles.FILE, profiles.report),
 }
 """By the names of their notes. The JSON of the first is OUT; the others have their names before its suffix."""
-
-MARKS = {
-    "slora_h100": slora_h100.MARK,
-    "vllm_steps": vllm_steps.MARK,
-    "vllm_v0": vllm_v0.MARK,
-    "vllm": vllm.MARK,
-}
-"""A column by which a schema is known, the first that a file has; one without any of them is of `slora`'s."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.fidelity",
-        description="Simulate runs that others measured, print how far off we are, and write the page that says so.",
-        epilog=f"The hours of {SOURCES['vllm'].file} take an hour of two cores the first time. {HELP}",
-    )
-    parser.add_argument(
-        "--runs",
-        type=Path,
-        help=f"a file in the schema of {SOURCES['slora'].file} or {SOURCES['vllm'].file}, or a {base_engine.ENDING} "
-        "with its meta.json (default: all measured ones)",
-    )
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="OUT",
-        help="write every row, measured and simulated, as JSON; without --runs the other files' as OUT with their "
-        "names before the suffix",
-    )
-    parser.add_argument(
-        "--markdown",
-        type=Path,
-        metavar="OUT",
-        help="write the page there, its pictures beside it (default: docs/fidelity.md if all measured files are there)",
-    )
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _compare(options.runs, options.json, options.markdown, options.jobs))
 
 
 def asked(runs: Path | None) -> dict[str, Path]:
@@ -96,12 +56,40 @@ def asked(runs: Path | None) -> dict[str, Path]:
         return {"base_engine": runs}
     if runs is not None:
         names = columns(runs)
-        marked = (name for name, mark in MARKS.items() if mark in names)
+        # The later ones also have columns of the earlier.
+        marked = (name for name, source in reversed(SOURCES.items()) if source.mark in names)
         return {next(marked, "slora"): runs}
     return {name: measured_dir() / source.file for name, source in SOURCES.items()}
 
 
-def _compare(runs: Path | None, out: Path | None, page: Path | None, jobs: int) -> None:
+@command(
+    option(
+        "--runs",
+        type=Path,
+        help=f"a file in the schema of {SOURCES['slora'].file} or {SOURCES['vllm'].file}, or a {base_engine.ENDING} "
+        "with its meta.json (default: all measured ones)",
+    ),
+    option(
+        "--json",
+        type=Path,
+        dest="out",
+        metavar="OUT",
+        help="write every row, measured and simulated, as JSON; without --runs the other files' as OUT with their "
+        "names before the suffix",
+    ),
+    option(
+        "--markdown",
+        type=Path,
+        dest="page",
+        metavar="OUT",
+        help="write the page there, its pictures beside it (default: docs/fidelity.md if all measured files are there)",
+    ),
+    JOBS,
+    about="Simulate runs that others measured, print how far off we are, and write the page that says so.",
+    epilog=f"The hours of {SOURCES['vllm'].file} take an hour of two cores the first time. {HELP}",
+)
+def main(runs: Path | None, out: Path | None, page: Path | None, jobs: int) -> None:
+    """Run the comparison."""
     sections = {}
     files = asked(runs)
     for name, path in files.items():

@@ -6,16 +6,16 @@ coefficient is fitted to any of them: the kernels are of that GPU and model, the
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import pandas as pd
 
 from experiments.fidelity.keeping import hashed, kept
 from experiments.fidelity.scatter import Dot, Panel, Plot
@@ -25,12 +25,14 @@ from simlora.config.composing import choices
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
 
+T = TypeVar("T")
 FILE = "base_engine"
 ENDING = ".requests.jsonl"
 STAMPS = ("queued_ts", "first_token_ts", "last_token_ts")
 KEYS = ("input_toks", "output_toks", *STAMPS)
 FIGURES = {"ttft_s": "first token", "tpot_s": "time per output token", "latency_s": "latency"}
 HASHED = hashed(__file__)
+HEAD = "without LoRA: error of a request, of the mean"
 GPUS = {
     "A100": "a100_80g",
     "B200": "b200_180g",
@@ -47,7 +49,7 @@ class Log:
 
     name: str
     engine: Mapping[str, Any]
-    requests: Sequence[Mapping[str, float]]
+    requests: pd.DataFrame
 
     @property
     def gpu(self) -> str:
@@ -72,9 +74,8 @@ class Log:
 
     def measured(self) -> dict[str, list[float]]:
         """Return the figures of all requests; a single token has no time per output token."""
-        first = [request["first_token_ts"] - request["queued_ts"] for request in self.requests]
-        whole = [request["last_token_ts"] - request["queued_ts"] for request in self.requests]
-        return self._figures(first, whole)
+        first, last = (self.requests[name] - self.requests["queued_ts"] for name in STAMPS[1:])
+        return self._figures(first, last)
 
     def simulated(self) -> dict[str, list[float]]:
         """Return the same figures as simulated. Raises InputError if they cannot be."""
@@ -85,30 +86,29 @@ class Log:
             f"scheduler.max_batched_tokens={int(self.engine['max_num_batched_tokens'])}",
             "workload=file",
         ]
+        trace = pd.DataFrame(
+            {
+                "arrival_s": self.requests["queued_ts"] - self.requests["queued_ts"].iloc[0],
+                **dict.fromkeys(("adapter", "rank"), ""),
+                "prompt_tokens": self.requests["input_toks"].astype(int),
+                "output_tokens": self.requests["output_toks"].astype(int),
+            }
+        )
         with TemporaryDirectory() as folder:
             path = Path(folder, "trace.csv")
-            with path.open("w", newline="", encoding="utf-8") as file:
-                table = csv.writer(file)
-                table.writerow(("arrival_s", "adapter", "rank", "prompt_tokens", "output_tokens"))
-                start_s = self.requests[0]["queued_ts"]
-                for request in self.requests:
-                    tokens = int(request["input_toks"]), int(request["output_toks"])
-                    table.writerow((request["queued_ts"] - start_s, "", "", *tokens))
+            trace.to_csv(path, index=False)
             run = scenario([*overrides, f"workload.path={path}"])
         found = Simulation(run).run().requests().sort_values("request_id")
         unfinished = int((found["status"] != "finished").sum())
         if unfinished:
             raise InputError(f"{self.name}: {unfinished} requests cannot be served as simulated")
-        return self._figures(found["ttft_s"].tolist(), found["latency_s"].tolist())
+        return self._figures(found["ttft_s"], found["latency_s"])
 
-    def _figures(self, first: Sequence[float], whole: Sequence[float]) -> dict[str, list[float]]:
-        counts = [int(request["output_toks"]) for request in self.requests]
-        each = [
-            (last_s - first_s) / (count - 1)
-            for first_s, last_s, count in zip(first, whole, counts, strict=True)
-            if count > 1
-        ]
-        return {"ttft_s": list(first), "tpot_s": each, "latency_s": list(whole)}
+    def _figures(self, first: pd.Series, whole: pd.Series) -> dict[str, list[float]]:
+        others = self.requests["output_toks"].to_numpy().astype(int) - 1
+        several = others > 0
+        each = (whole - first).to_numpy()[several] / others[several]
+        return {"ttft_s": first.tolist(), "tpot_s": each.tolist(), "latency_s": whole.tolist()}
 
 
 def read(path: Path) -> Log:
@@ -128,8 +128,8 @@ def read(path: Path) -> Log:
         requests.append({key: float(tree[key]) for key in KEYS})
     if not requests:
         raise InputError(f"{path} has no requests")
-    requests.sort(key=lambda request: request["queued_ts"])
-    return Log(path.name.removesuffix(ENDING), engine, requests)
+    table = pd.DataFrame(requests).sort_values("queued_ts", kind="stable", ignore_index=True)
+    return Log(path.name.removesuffix(ENDING), engine, table)
 
 
 def report(path: Path, jobs: int = -1) -> Section:
@@ -137,80 +137,70 @@ def report(path: Path, jobs: int = -1) -> Section:
     logs = [read(each) for each in (sorted(path.glob(f"*{ENDING}")) if path.is_dir() else [path])]
     skipped = Counter(log.missing for log in logs if log.missing)
     logs = [log for log in logs if not log.missing]
-    pairs = {log.name: (log.measured(), _simulated(log)) for log in logs}
-    lines = [_head(), *(_line(name, *pair) for name, pair in pairs.items())]
+    sides = {log.name: (log.measured(), _simulated(log)) for log in logs}
+    errors = _by_run(sides, lambda theirs, ours: (ours / theirs - 1).tolist())
+    medians = _by_run(sides, lambda theirs, ours: float(np.median(np.abs(ours / theirs - 1))))
+    means = _by_run(sides, lambda theirs, ours: float(ours.mean() / theirs.mean() - 1))
+    lines = [_line(HEAD, "requests", FIGURES.values())]
+    for name, own in errors.items():
+        cells = (f"{100 * medians[name][key]:.1f} %, {100 * means[name][key]:+.1f} %" for key in FIGURES)
+        lines.append(_line(name, len(own["ttft_s"]), cells))
     lines += [f"not simulated: {count} runs, {reason}" for reason, count in sorted(skipped.items())]
-    panels = [
-        Panel(
-            label.capitalize(),
-            "s",
-            [Dot(*dot, name, False) for name, pair in pairs.items() for dot in _dots(pair, key)],
-        )
-        for key, label in FIGURES.items()
-    ]
     return Section(
         printed="\n".join(lines),
         tree={
             "runs": str(path),
             "rows": [
-                {"run": name, "measured": one, "simulated": other} for name, (one, other) in pairs.items()
+                {"run": name, "measured": one, "simulated": other} for name, (one, other) in sides.items()
             ],
-            "medians": {
-                name: {key: float(np.median(np.abs(_errors(pair, key)))) for key in FIGURES}
-                for name, pair in pairs.items()
-            },
-            "means": {name: {key: _of_means(pair, key) for key in FIGURES} for name, pair in pairs.items()},
+            "medians": medians,
+            "means": means,
             "skipped": dict(sorted(skipped.items())),
         },
         parts={"table": fenced("\n".join(lines))},
-        plots=[Plot("base_engine", "vLLM without LoRA, every request", panels)] if pairs else [],
+        plot=Plot("base_engine", "vLLM without LoRA, every request", _panels(sides)) if sides else None,
         errors=[
             line
             for key, label in FIGURES.items()
             for line in errors_of(
                 f"vLLM without LoRA, a request's {label}",
-                [error for pair in pairs.values() for error in _errors(pair, key)],
+                [one for own in errors.values() for one in own[key]],
             )
         ],
     )
 
 
-Pair = tuple[Mapping[str, Sequence[float]], Mapping[str, Sequence[float]]]
+Sides = tuple[Mapping[str, list[float]], Mapping[str, list[float]]]
 """Measured and simulated figures of one run, by name."""
 
 
 def _simulated(log: Log) -> dict[str, list[float]]:
-    question = [log.name, dict(log.engine), list(map(dict, log.requests)), HASHED]
+    question = [log.name, dict(log.engine), log.requests.to_dict("records"), HASHED]
     return kept(question, log.simulated)
 
 
-def _dots(pair: Pair, key: str) -> list[tuple[float, float]]:
-    return list(zip(pair[0][key], pair[1][key], strict=True))
+def _by_run(sides: Mapping[str, Sides], of: Callable[[Any, Any], T]) -> dict[str, dict[str, T]]:
+    """Return what a function of both sides gives, by run and figure."""
+    return {
+        name: {key: of(np.array(theirs[key]), np.array(ours[key])) for key in FIGURES}
+        for name, (theirs, ours) in sides.items()
+    }
 
 
-def _errors(pair: Pair, key: str) -> list[float]:
-    return [simulated / measured - 1 for measured, simulated in _dots(pair, key)]
+def _line(name: str, requests: int | str, cells: Iterable[str]) -> str:
+    return f"{name:<44} {requests:>8}" + "".join(f" {cell:>22}" for cell in cells)
 
 
-def _of_means(pair: Pair, key: str) -> float:
-    return float(np.mean(pair[1][key]) / np.mean(pair[0][key]) - 1)
-
-
-def _head() -> str:
-    return f"{'without LoRA: error of a request, of the mean':<44} {'requests':>8}" + "".join(
-        f" {label:>22}" for label in FIGURES.values()
-    )
-
-
-def _line(
-    name: str, measured: Mapping[str, Sequence[float]], simulated: Mapping[str, Sequence[float]]
-) -> str:
-    pair = (measured, simulated)
-    cells = (
-        f"{100 * np.median(np.abs(_errors(pair, key))):.1f} %, {100 * _of_means(pair, key):+.1f} %"
+def _panels(sides: Mapping[str, Sides]) -> list[Panel]:
+    dots = {
+        key: [
+            Dot(*dot, name, False)
+            for name, (theirs, ours) in sides.items()
+            for dot in zip(theirs[key], ours[key], strict=True)
+        ]
         for key in FIGURES
-    )
-    return f"{name:<44} {len(measured['ttft_s']):>8}" + "".join(f" {cell:>22}" for cell in cells)
+    }
+    return [Panel(label.capitalize(), "s", dots[key]) for key, label in FIGURES.items()]
 
 
 def _text(path: Path) -> str:

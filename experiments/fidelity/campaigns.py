@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.fidelity.rows import Row
+from experiments.studies.reading import load as read_sheet
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 
@@ -19,7 +18,7 @@ CAMPAIGNS = Path(__file__).with_name("campaigns.yaml")
 
 def matches(row: Row, selectors: Sequence[Mapping[str, Any]]) -> bool:
     """Whether the row has all values of one of the selectors; a list: any of its values."""
-    cells = {**row.columns, **row.workload, "series": row.series}
+    cells = {**row.columns, **row.workload, "series": row.file}
     return any(
         all(
             cells[name] in (wanted if isinstance(wanted, list) else [wanted]) for name, wanted in each.items()
@@ -61,4 +60,4 @@ def _entry(row: Row) -> dict[str, Any]:
 
 @cache
 def _table() -> dict[str, Any]:
-    return yaml.safe_load(CAMPAIGNS.read_text(encoding="utf-8")) if CAMPAIGNS.exists() else {}
+    return read_sheet(CAMPAIGNS) if CAMPAIGNS.exists() else {}

@@ -5,7 +5,11 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import Any
+
+import pandas as pd
 
 from simlora.core.errors import InputError, nearest
 
@@ -29,6 +33,42 @@ def read_cells(path: Path, required: Sequence[str]) -> list[tuple[str, Cells]]:
 def number(cells: Mapping[str, str], name: str, place: str) -> float:
     """Return the cell as a finite number."""
     return parsed(cells[name], f"{place} has {name}")
+
+
+def numbers(
+    path: Path,
+    columns: Mapping[str, str | Sequence[str]],
+    names: Mapping[str, Mapping[str, str]] | None = None,
+) -> pd.DataFrame:
+    """Return a table of numbers by our names, from a column of theirs or the first of several that is not blank.
+
+    Its index are the places of the rows. `names` are columns of names, each with a table of theirs and ours.
+    """
+    theirs = {name: [own] if isinstance(own, str) else own for name, own in columns.items()}
+    names = names or {}
+    rows, places = [], []
+    for place, cells in read_cells(path, [*names, *chain.from_iterable(theirs.values())]):
+        row: dict[str, Any] = {name: one_of(ours, cells, name, place) for name, ours in names.items()}
+        for name, own in theirs.items():
+            row[name] = number(cells, next((each for each in own if cells[each]), own[-1]), place)
+        rows.append(row)
+        places.append(place)
+    return pd.DataFrame(rows, index=places, columns=[*names, *columns])
+
+
+def positive(table: pd.DataFrame) -> None:
+    """Raise InputError for the first number of a table that is not above 0; its index are the places of its rows."""
+    for place, row in table[(table <= 0).any(axis=1)].iterrows():
+        name = next(iter(row[row <= 0].index))
+        raise InputError(f"{place} has {name} = {row[name]:g}, must be above 0")
+
+
+def one_of(names: Mapping[str, str], cells: Mapping[str, str], column: str, place: str) -> str:
+    """Return our name of what stands in a cell, from a table of theirs and ours."""
+    if cells[column] not in names:
+        near = nearest(cells[column] or "", names)
+        raise InputError(f"{place} has {column} {cells[column]!r}; {near}")
+    return names[cells[column]]
 
 
 def parsed(text: str, where: str) -> float:

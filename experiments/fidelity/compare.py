@@ -1,138 +1,154 @@
-"""Measured against simulated, row by row and at the median."""
+"""Measured against simulated: the rows of any file, each with some figures, and what is said of many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-
-from experiments.fidelity.rows import Row
-
-ERRORS = {
-    "throughput": "throughput_rps",
-    "mean_latency": "mean_latency_s",
-    "mean_first_token": "mean_first_token_s",
-    "attainment": "attainment_6s",
-}
-LABELS = {
-    "throughput": "throughput",
-    "mean_latency": "mean latency",
-    "mean_first_token": "mean first token",
-    "attainment": "attainment",
-}
-RELATIVE = ("throughput", "mean_latency", "mean_first_token")
-"""Figures whose errors are relative."""
-SECONDS = ("mean_latency", "mean_first_token")
-JUDGED = ("throughput", "mean_latency")
-"""Figures by which rows are furthest off."""
-NEAR, PAST = 0.5, 0.9
-"""Attainment below which a run counts as past saturation, and above which as below it."""
+from experiments.fidelity.figures import Figure
+from experiments.fidelity.running import in_parallel
+from experiments.fidelity.scatter import Dot, Panel, Plot
+from experiments.fidelity.section import Errors, errors_of, spread
 
 
-class Compared(Protocol):
-    """A row of any file: its errors by figure, and whether it was fitted."""
+class Row(Protocol):
+    """A measured run of any file."""
 
     @property
-    def error(self) -> dict[str, float]:
-        """Signed errors of figures that both sides have."""
+    def measured(self) -> Mapping[str, float]:
+        """What was measured, by column."""
 
     @property
-    def fitted(self) -> bool:
-        """Whether coefficients were fitted to it."""
-
-
-AnyComparison = TypeVar("AnyComparison", bound=Compared)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One row as measured and as simulated; errors are signed, relative but for attainment."""
-
-    row: Row
-    simulated: Mapping[str, float]
-    fitted: bool
+    def figures(self) -> Sequence[Figure]:
+        """What it is compared by."""
 
     @property
-    def error(self) -> dict[str, float]:
-        """Relative errors of throughput and times, the absolute one of attainment, where both sides have one."""
-        found = {}
-        for name, column in ERRORS.items():
-            measured, simulated = self.row.measured.get(column), self.simulated.get(column)
-            if measured is None or simulated is None:
-                continue
-            if name == "attainment":
-                found[name] = simulated - measured
-            elif measured > 0.0:
-                found[name] = simulated / measured - 1.0
-        return found
-
-    @property
-    def error_s(self) -> dict[str, float]:
-        """Errors of the times in seconds."""
-        return {
-            name: self.simulated[ERRORS[name]] - self.row.measured[ERRORS[name]]
-            for name in SECONDS
-            if name in self.error
-        }
+    def series(self) -> str:
+        """What it shares its colour in pictures with."""
 
     @property
     def load(self) -> str:
-        """Where the measured run was: below, near or past saturation."""
-        attainment = self.row.measured.get("attainment_6s")
-        if attainment is None:
-            return "unknown"
-        return "below" if attainment >= PAST else "near" if attainment >= NEAR else "past"
+        """Where it was: `below` or past saturation, or between the two."""
 
-    def as_dict(self) -> dict[str, Any]:
-        """What the JSON holds for this row: its own columns, then ours."""
+
+AnyRow = TypeVar("AnyRow", bound=Row)
+
+
+@dataclass(frozen=True)
+class Comparison(Generic[AnyRow]):
+    """One row as measured and as simulated; `fitted`: coefficients were fitted to it."""
+
+    row: AnyRow
+    simulated: Mapping[str, float]
+    fitted: bool = False
+
+    @property
+    def pairs(self) -> dict[Figure, tuple[float, float]]:
+        """What was measured and what was simulated, where both are; 0 has no relative error, and is left out."""
+        found = {
+            figure: (self.row.measured[figure.column], self.simulated[figure.column])
+            for figure in self.row.figures
+            if figure.column in self.row.measured and figure.column in self.simulated
+        }
+        return {figure: pair for figure, pair in found.items() if pair[0] > 0.0 or not figure.relative}
+
+    @property
+    def error(self) -> dict[str, float]:
+        """Signed errors, relative ones but for figures that are shares."""
         return {
-            **self.row.columns,
-            "measured": dict(self.row.measured),
-            "simulated": dict(self.simulated),
-            "error": self.error,
-            "error_s": self.error_s,
-            "fitted": self.fitted,
-            "load": self.load,
-            "calibration": self.row.calibration,
+            figure.name: simulated / measured - 1.0 if figure.relative else simulated - measured
+            for figure, (measured, simulated) in self.pairs.items()
         }
 
+    @property
+    def off(self) -> dict[str, float]:
+        """Signed errors of times, in their own unit."""
+        pairs = self.pairs.items()
+        return {figure.name: simulated - measured for figure, (measured, simulated) in pairs if figure.suffix}
 
-def medians(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the median and the worst absolute error of each figure, times also in seconds."""
-    result: dict[str, Any] = {"rows": len(comparisons)}
-    for name in ERRORS:
-        errors = [c.error[name] for c in comparisons if name in c.error]
-        if not errors:
-            continue
-        result[name] = spread(errors)
-        if name in SECONDS:
-            result[name] |= spread([c.error_s[name] for c in comparisons if name in c.error_s], "_s")
+    @property
+    def sides(self) -> dict[str, Any]:
+        """What the JSON holds of any row: both sides and the errors."""
+        sides = {"measured": dict(self.row.measured), "simulated": dict(self.simulated)}
+        return {**sides, "error": self.error}
+
+
+Comparisons = Sequence[Comparison[Any]]
+
+
+def compared(
+    rows: Sequence[AnyRow],
+    simulate: Callable[[AnyRow], dict[str, float]],
+    jobs: int,
+    fitted: Callable[[AnyRow], bool] = lambda row: False,
+) -> list[Comparison[AnyRow]]:
+    """Return all rows as measured and as simulated."""
+    simulated = in_parallel(simulate, rows, jobs)
+    return [Comparison(row, found, fitted(row)) for row, found in zip(rows, simulated, strict=True)]
+
+
+def counted(members: Comparisons, figure: Figure) -> list[Comparison[Any]]:
+    """Return the rows that a figure is judged by."""
+    own = [one for one in members if figure.name in one.error]
+    return [one for one in own if one.row.load == "below"] if figure.below else own
+
+
+def medians(members: Comparisons, figures: Sequence[Figure]) -> dict[str, Any]:
+    """Return the median and the worst absolute error of each figure, of times also in their own unit."""
+    result: dict[str, Any] = {"rows": len(members)}
+    for figure in figures:
+        own = counted(members, figure)
+        if own:
+            result[figure.name] = spread([one.error[figure.name] for one in own])
+        if own and figure.suffix:
+            result[figure.name] |= spread([one.off[figure.name] for one in own], figure.suffix)
     return result
 
 
-def spread(errors: Sequence[float], unit: str = "") -> dict[str, float]:
-    """Return the median and the worst of absolute errors, under keys that end with the unit."""
-    sizes = np.abs(errors)
-    return {f"median{unit}": float(np.median(sizes)), f"worst{unit}": float(sizes.max())}
+def cells(found: Mapping[str, Any], figures: Sequence[Figure]) -> str:
+    """Return the printed cells of medians, in per cent where they are relative; what was not measured is blank."""
+    texts = []
+    for figure in figures:
+        factor = 100 if figure.relative else 1
+        keys = (("median", factor), ("worst", factor), (f"median{figure.suffix}", 1))
+        for (key, times), width in zip(keys, figure.widths.split(), strict=False):
+            blank = " " * int(width.split(".")[0])
+            texts.append(f"{times * found[figure.name][key]:{width}f}" if figure.name in found else blank)
+    return " ".join(texts)
 
 
-def groups(comparisons: Sequence[Comparison]) -> dict[tuple[str, ...], list[Comparison]]:
-    """Return comparisons by system, GPU, setting, campaign and whether they were fitted, in order."""
-    found: dict[tuple[str, ...], list[Comparison]] = {}
-    for comparison in comparisons:
-        columns = comparison.row.columns
-        fitted = "fitted" if comparison.fitted else "predicted"
-        key = (columns["system"], columns["gpu"], columns["setting"], columns["campaign"], fitted)
-        found.setdefault(key, []).append(comparison)
-    return dict(sorted(found.items()))
-
-
-def furthest(comparisons: Iterable[AnyComparison], figures: Sequence[str], count: int) -> list[AnyComparison]:
+def furthest(members: Comparisons, names: Sequence[str], count: int) -> list[Comparison[Any]]:
     """Return the predicted rows that are furthest off in any of these figures, the worst first."""
 
-    def off(one: AnyComparison) -> float:
-        return max(abs(one.error.get(name, 0.0)) for name in figures)
+    def off(one: Comparison[Any]) -> float:
+        return max(abs(one.error.get(name, 0.0)) for name in names)
 
-    return sorted((one for one in comparisons if not one.fitted), key=off, reverse=True)[:count]
+    return sorted((one for one in members if not one.fitted), key=off, reverse=True)[:count]
+
+
+def judged(title: str, members: Comparisons, figures: Iterable[Figure]) -> list[Errors]:
+    """Return a line a figure: how far off predicted rows are."""
+    predicted = [one for one in members if not one.fitted]
+    return [
+        line
+        for figure in figures
+        for line in errors_of(
+            f"{title}: {figure.label}", (one.error[figure.name] for one in counted(predicted, figure))
+        )
+    ]
+
+
+def plot(name: str, title: str, members: Comparisons, figures: Sequence[Figure]) -> Plot:
+    """Return a panel a figure, a dot a row."""
+    panels = [
+        Panel(
+            figure.heading or figure.label,
+            figure.unit,
+            [Dot(*one.pairs[figure], one.row.series, one.fitted) for one in counted(members, figure)],
+            figure.band,
+            figure.relative,
+        )
+        for figure in figures
+    ]
+    return Plot(name, title, panels)

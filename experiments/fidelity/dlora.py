@@ -6,16 +6,18 @@ calibration knows three times of an iteration that the artifact's code states.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
+
+import pandas as pd
 
 from experiments.dlora import measured
 from experiments.dlora.paper import FOLDER, SEEDS
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, errors_of, fenced
+from experiments.fidelity.section import Errors, Section, fenced, spread
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import points
 from experiments.studies.several import Several, of_points
@@ -24,155 +26,92 @@ from simlora.core.errors import InputError
 
 FILE = measured.FILE
 STUDIES = ("figure_9", "figure_10", "figure_11a", "figure_12")
+SHOWN = ["study", "panel", "series", "x", "metric", "measured", "simulated", "least", "most", "error"]
+"""What the JSON holds for a point."""
+COLUMNS = [*SHOWN, "system", "what", "figure"]
 HEAD = f"{'figure':<11} {'panel':<10} {'system':<22} {'x':>5}  {'':<34} {'measured':>9} {'simulated':>9} "
 SPAN = f"{'of the seeds':>19} {'error':>9}"
-
-
-class Compared(NamedTuple):
-    """One measured number beside the mean over seeds, and the least and the most of them."""
-
-    study: Study
-    several: Several
-    metric: str
-
-    @property
-    def measured(self) -> float:
-        """What the artifact plots."""
-        return self.several.measured[self.metric]
-
-    @property
-    def simulated(self) -> list[float]:
-        """Ours, a number a seed."""
-        return self.several.figures(self.metric)
-
-    @property
-    def error(self) -> float:
-        """The relative error of the mean."""
-        return fmean(self.simulated) / self.measured - 1.0
-
-    @property
-    def system(self) -> str:
-        """What the figure calls the system."""
-        return self.study.series_named(self.several.point.series).title
-
-    def __str__(self) -> str:
-        point, drawn = self.several.point, METRICS[self.metric].drawn
-        ours = [drawn * figure for figure in self.simulated]
-        numbers = f"{drawn * self.measured:>9.4g} {fmean(ours):>9.4g} {min(ours):>9.4g}{max(ours):>10.4g}"
-        place = f"{point.study:<11} {point.panel:<10} {self.system:<22} {point.x:>5}"
-        return f"{place}  {METRICS[self.metric].label:<34} {numbers} {self.error:>+9.1%}".replace("%", " %")
-
-    def as_dict(self) -> dict[str, Any]:
-        """What the JSON holds for this point."""
-        point = self.several.point
-        return {
-            "study": point.study,
-            "panel": point.panel,
-            "series": point.series,
-            "x": point.x,
-            "metric": self.metric,
-            "measured": self.measured,
-            "simulated": fmean(self.simulated),
-            "least": min(self.simulated),
-            "most": max(self.simulated),
-            "error": self.error,
-        }
 
 
 def report(path: Path, jobs: int = -1) -> Section:
     """Return what is said of the artifact's points. Raises InputError for another file of that name."""
     theirs = measured.read() or measured.Measured({})
-    studies = [study for name, study in read_all(FOLDER).items() if name in STUDIES]
-    known = [point for study in studies for point in points(study) if theirs.of(point)]
+    studies = {name: study for name, study in read_all(FOLDER).items() if name in STUDIES}
+    known = [point for study in studies.values() for point in points(study) if theirs.of(point)]
     several = of_points(known, SEEDS, jobs, theirs.of)
-    compared = list(_compared(studies, several, path))
+    table = compared(studies, several, path)
     reasons = [one.complaint for one in several if one.complaint]
     reasons += [f"{' '.join(map(str, point.key))}: {point.skip}" for point in known if point.skip]
     left_out = [f"not simulated: {reason}" for reason in dict.fromkeys(reasons)]
-    groups = _groups(compared)
-    summary = [_line(name, members) for name, members in groups.items()]
+    keys = ["study", "panel", "what", "system"]
+    groups = {
+        f"{study} {panel}, {what}, {system}": own
+        for (study, panel, what, system), own in table.groupby(keys, sort=False)
+    }
+    medians = {name: {"rows": len(own), **spread(own["error"])} for name, own in groups.items()}
+    worst_first = sorted(medians, key=lambda name: -medians[name]["median"])
+    summary = [_line(name, groups[name]) for name in worst_first]
+    head = f"dLoRA's artifact, means of {len(SEEDS)} seeds"
     return Section(
-        printed="\n".join(
-            [
-                f"dLoRA's artifact, means of {len(SEEDS)} seeds",
-                *summary,
-                HEAD + SPAN,
-                *map(str, compared),
-                *left_out,
-            ]
-        ),
+        printed="\n".join([head, *summary, HEAD + SPAN, *map(_row, table.itertuples()), *left_out]),
         tree={
             "runs": str(path),
             "seeds": len(SEEDS),
-            "rows": [one.as_dict() for one in compared],
-            "medians": {
-                name: {"rows": one.rows, "median": one.median, "worst": one.worst}
-                for name, members in groups.items()
-                for one in errors_of(name, (each.error for each in members))
-            },
+            "rows": table[SHOWN].to_dict("records"),
+            "medians": {name: medians[name] for name in worst_first},
             "skipped": left_out,
         },
         parts={"table": fenced("\n".join([*summary, *left_out]))},
-        plots=[plot(compared)],
-        errors=_errors(compared),
+        plot=plot(table),
+        errors=[
+            Errors(f"dLoRA's {figure}: {what}", len(own), **spread(own["error"]))
+            for (figure, what), own in table.groupby(["figure", "what"], sort=False)
+        ],
     )
 
 
-def plot(compared: Sequence[Compared]) -> Plot:
+def compared(studies: Mapping[str, Study], several: Sequence[Several], path: Path) -> pd.DataFrame:
+    """Return what both sides have, a row a point and metric: what the artifact plots, and ours over the seeds.
+
+    Raises InputError for what was not measured as a number above 0.
+    """
+    found = []
+    for one in several:
+        point, study = one.point, studies[one.point.study]
+        for metric, theirs in one.measured.items():
+            if not isinstance(theirs, int | float) or not 0 < theirs < inf:
+                place = " ".join(map(str, point.key))
+                raise InputError(f"{path}: {metric} of {place} is {theirs!r}, must be a number above 0")
+            if ours := one.figures(metric):
+                place = (point.study, point.panel, point.series, point.x, metric)
+                numbers = (theirs, fmean(ours), min(ours), max(ours), fmean(ours) / theirs - 1.0)
+                what = METRICS[metric].label.rpartition(" (")[0] or METRICS[metric].label
+                names = (study.series_named(point.series).title, what, study.source.rpartition(", ")[2])
+                found.append((*place, *numbers, *names))
+    return pd.DataFrame(found, columns=COLUMNS)
+
+
+def plot(table: pd.DataFrame) -> Plot:
     """Return a panel a metric."""
     panels = []
-    for metric in dict.fromkeys(one.metric for one in compared):
+    for metric, own in table.groupby("metric", sort=False):
         name, _, unit = METRICS[metric].label.rpartition(" (")
-        drawn = METRICS[metric].drawn
+        drawn = own[["measured", "simulated"]] * METRICS[metric].drawn
         dots = [
-            Dot(drawn * one.measured, drawn * fmean(one.simulated), one.system, fitted=False)
-            for one in compared
-            if one.metric == metric
+            Dot(*sides, system, fitted=False) for *sides, system in drawn.assign(system=own["system"]).values
         ]
         panels.append(Panel(name, unit.rstrip(")"), dots))
     return Plot("dlora", "dLoRA's artifact, A800 80 GB", panels)
 
 
-def _compared(studies: Sequence[Study], several: Sequence[Several], path: Path) -> Iterator[Compared]:
-    """Yield what both sides have. Raises InputError for what was not measured as a number above 0."""
-    by_name = {study.name: study for study in studies}
-    for one in several:
-        for metric, figure in one.measured.items():
-            if not isinstance(figure, int | float) or not 0 < figure < inf:
-                place = " ".join(map(str, one.point.key))
-                raise InputError(f"{path}: {metric} of {place} is {figure!r}, must be a number above 0")
-            if one.figures(metric):
-                yield Compared(by_name[one.point.study], one, metric)
+def _row(one: Any) -> str:
+    drawn, label = METRICS[one.metric].drawn, METRICS[one.metric].label
+    theirs, ours, least, most = (drawn * side for side in (one.measured, one.simulated, one.least, one.most))
+    numbers = f"{theirs:>9.4g} {ours:>9.4g} {least:>9.4g}{most:>10.4g}"
+    place = f"{one.study:<11} {one.panel:<10} {one.system:<22} {one.x:>5}"
+    return f"{place}  {label:<34} {numbers} {one.error:>+9.1%}".replace("%", " %")
 
 
-def _groups(compared: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return points by figure, panel, metric and system; the largest median error first."""
-    found: dict[str, list[Compared]] = {}
-    for one in compared:
-        found.setdefault(
-            f"{one.study.name} {one.several.point.panel}, {_name(one.metric)}, {one.system}", []
-        ).append(one)
-    return dict(sorted(found.items(), key=lambda item: -_median(item[1])))
-
-
-def _errors(compared: Sequence[Compared]) -> list[Errors]:
-    """Return a line a figure of the paper and metric."""
-    found: dict[str, list[float]] = {}
-    for one in compared:
-        figure = one.study.source.rpartition(", ")[2]
-        found.setdefault(f"dLoRA's {figure}: {_name(one.metric)}", []).append(one.error)
-    return [line for name, errors in found.items() for line in errors_of(name, errors)]
-
-
-def _median(members: Sequence[Compared]) -> float:
-    (one,) = errors_of("", (each.error for each in members))
-    return one.median
-
-
-def _line(name: str, members: Sequence[Compared]) -> str:
-    at = ", ".join(f"{100 * one.error:+.0f} at {one.several.point.x}" for one in members)
-    return f"{name:<74} median {100 * _median(members):>5.1f} %: {at}"
-
-
-def _name(metric: str) -> str:
-    return METRICS[metric].label.rpartition(" (")[0] or METRICS[metric].label
+def _line(name: str, own: pd.DataFrame) -> str:
+    at = ", ".join(f"{100 * error:+.0f} at {x}" for error, x in zip(own["error"], own["x"], strict=True))
+    return f"{name:<74} median {100 * spread(own['error'])['median']:>5.1f} %: {at}"

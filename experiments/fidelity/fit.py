@@ -9,29 +9,30 @@ where the search starts, stands in `plan.yaml`.
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from joblib import Parallel
 from scipy.optimize import least_squares, minimize_scalar
 
 from experiments.fidelity.campaigns import CAMPAIGNS, calibration_of, matches, slowed
-from experiments.fidelity.compare import ERRORS, Comparison, medians
+from experiments.fidelity.compare import Comparison, medians
+from experiments.fidelity.fitting import Floats, evidence, residuals
 from experiments.fidelity.predict import known_systems, simulate
-from experiments.fidelity.rows import Row, read
+from experiments.fidelity.rows import FIGURES, Row, read
 from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
-from experiments.studies.command import ended, made, parser_of
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
-from simlora.core.errors import InputError, nearest
+from experiments.plans import OUT, planned
+from experiments.studies.command import command, option
+from experiments.studies.reading import load as read_sheet
+from simlora.calibrate.calibration_file import derived, save, text_of
+from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse
 
@@ -55,10 +56,10 @@ class Plan:
     """One calibration to be fitted, or what a further system adds to one: `<calibration>+<system>`."""
 
     name: str
-    select: Sequence[Mapping[str, Any]]
-    start: Mapping[str, float]
-    fixed: Mapping[str, Mapping[str, Any]]
-    note: str
+    fit: Sequence[Mapping[str, Any]] = ()
+    start: Mapping[str, float] = field(default_factory=dict)
+    fixed: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    note: str = ""
 
     @property
     def file(self) -> str:
@@ -72,7 +73,7 @@ class Plan:
 
     def selects(self, row: Row) -> bool:
         """Whether the row is to be fitted."""
-        return row.calibration == self.file and matches(row, self.select)
+        return row.calibration == self.file and matches(row, self.fit)
 
     def calibration(self, values: Sequence[float], provenance: Mapping[str, Any]) -> Calibration:
         """Return the calibration with these values for the free coefficients."""
@@ -81,59 +82,31 @@ class Plan:
 
 def plans() -> list[Plan]:
     """Read the plan of the calibrations, and then of what is added to them."""
-    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    return [
-        Plan(
-            name,
-            entry.get("fit", ()),
-            entry.get("start", {}),
-            entry.get("fixed", {}),
-            entry.get("note", ""),
-        )
-        for name, entry in (tree["calibrations"] | tree["additions"]).items()
-    ]
+    tree = read_sheet(PLAN)
+    return [Plan(name, **entry) for name, entry in (tree["calibrations"] | tree["additions"]).items()]
 
 
-def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDArray[np.float64]:
+def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> Floats:
     """Return the free coefficients that predict `rows` best."""
     if not plan.start:
         return np.array([])
     start = np.array(list(plan.start.values()))
     least = np.array([LEAST_BANDWIDTH if name.endswith("bytes_per_s") else 0.0 for name in plan.start])
-    provenance = {"kind": "published"}
     pool = Parallel(n_jobs=jobs)
 
-    def residuals(points: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        calibrations = [plan.calibration(point * start, provenance) for point in points]
-        figures = pool(
-            delayed(simulate)(row, calibration_of(row, calibration))
-            for calibration in calibrations
-            for row in rows
-        )
-        found = []
-        for index, point in enumerate(points):
-            of_point = figures[index * len(rows) : (index + 1) * len(rows)]
-            errors = [Comparison(row, f, True).error for row, f in zip(rows, of_point, strict=True)]
-            scaled = [error[name] / ACCURACY[name] for error in errors for name in ERRORS]
-            found.append(np.array([*scaled, *(PRIOR * (point - 1.0))]))
-        return found
+    def at(points: Sequence[Floats]) -> list[Floats]:
+        tried = [plan.calibration(point * start, {"kind": "published"}) for point in points]
+        errors = residuals(pool, rows, tried, _simulated, _units)
+        return [np.append(own, PRIOR * (point - 1.0)) for own, point in zip(errors, points, strict=True)]
 
-    def jacobian(point: NDArray[np.float64]) -> NDArray[np.float64]:
-        steps = np.maximum(STEP * np.abs(point), STEP)
-        ups = [point + step * axis for step, axis in zip(steps, np.eye(len(point)), strict=True)]
-        downs = [
-            np.maximum(point - step * axis, least)
-            for step, axis in zip(steps, np.eye(len(point)), strict=True)
-        ]
-        found = residuals([*ups, *downs])
-        columns = [
-            (high - low) / np.abs(up - down).sum()
-            for high, low, up, down in zip(found[: len(ups)], found[len(ups) :], ups, downs, strict=True)
-        ]
-        return np.array(columns).T
+    def jacobian(point: Floats) -> Floats:
+        steps = np.diag(np.maximum(STEP * np.abs(point), STEP))
+        ups, downs = point + steps, np.maximum(point - steps, least)
+        high, low = np.split(np.array(at([*ups, *downs])), 2)
+        return np.asarray(((high - low) / np.abs(ups - downs).sum(axis=1, keepdims=True)).T)
 
     best = least_squares(
-        lambda point: residuals([point])[0],
+        lambda point: at([point])[0],
         np.ones(len(start)),
         jac=jacobian,
         bounds=(least, np.inf),
@@ -144,19 +117,25 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> NDA
     return np.asarray(best.x * start)
 
 
+def _simulated(row: Row, calibration: Calibration) -> dict[str, float]:
+    """Return the row's figures under a calibration, whose kernels are slowed as the row's campaign has them."""
+    return simulate(row, calibration_of(row, calibration))
+
+
+def _units(one: Comparison[Row]) -> list[float]:
+    """Return the errors of one run in units of accuracy."""
+    return [one.error[name] / unit for name, unit in ACCURACY.items()]
+
+
 def fit_campaigns(rows: Sequence[Row]) -> str:
     """Return campaigns.yaml: by which factor a campaign's kernels are slower than its GPU's calibration says."""
-    tree = yaml.safe_load(PLAN.read_text(encoding="utf-8"))["campaigns"]
+    tree = read_sheet(PLAN)["campaigns"]
     found: dict[str, Any] = {}
     for campaign, entry in tree.items():
         chosen = [row for row in rows if matches(row, [entry["where"]]) and matches(row, entry["fit"])]
-
-        def cost(factor: float, chosen: Sequence[Row] = chosen) -> float:
-            pairs = [(row, slowed(load(row.calibration), factor)) for row in chosen]
-            errors = [Comparison(row, simulate(row, calibration), True).error for row, calibration in pairs]
-            return float(sum((error[name] / ACCURACY[name]) ** 2 for error in errors for name in ERRORS))
-
-        best = minimize_scalar(cost, bounds=(0.5, 20.0), method="bounded", options={"xatol": 1e-2})
+        best = minimize_scalar(
+            _cost, args=(chosen,), bounds=(0.5, 20.0), method="bounded", options={"xatol": 1e-2}
+        )
         found[campaign] = {
             "where": entry["where"],
             "kernel_factor": float(f"{best.x:.3g}"),
@@ -165,19 +144,20 @@ def fit_campaigns(rows: Sequence[Row]) -> str:
     return CAMPAIGNS_HEAD + yaml.safe_dump(found, sort_keys=False, width=200)
 
 
+def _cost(factor: float, rows: Sequence[Row]) -> float:
+    """Return the sum of squares of rows whose kernels are slower by a factor."""
+    figures = (simulate(row, slowed(load(row.calibration), factor)) for row in rows)
+    pairs = zip(rows, figures, strict=True)
+    return float(sum(unit**2 for pair in pairs for unit in _units(Comparison(*pair))))
+
+
 def as_yaml(plan: Plan, values: Sequence[float], provenance: Mapping[str, Any]) -> str:
     """Return the calibration file; what other plans have added to it stays."""
     gpu, model, tp = plan.file.split("-")[:3]
-    tree: dict[str, Any] = {
-        "gpu": gpu,
-        "model": model,
-        "tp": int(tp.removeprefix("tp")),
-        "provenance": provenance,
-    }
     coefficients = dict(zip(plan.start, map(float, values), strict=True))
     coefficients |= {name: float(entry["value"]) for name, entry in plan.fixed.items()}
     found = kept(plan) | coefficients | padded(coefficients)
-    return written(tree, {name: float(f"{value:.5g}") for name, value in found.items()})
+    return text_of(Calibration(plan.file, gpu, model, int(tp.removeprefix("tp")), provenance, found), 5)
 
 
 def kept(plan: Plan) -> dict[str, float]:
@@ -208,7 +188,7 @@ def padded(coefficients: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
+def provenance(plan: Plan, fitted: Sequence[Comparison[Row]]) -> dict[str, Any]:
     """Say where the coefficients come from and how well they describe what they were fitted to."""
     theirs = dict(calibrations.load(plan.file).provenance) if plan.file in calibrations.names() else {}
     origin = {
@@ -218,33 +198,23 @@ def provenance(plan: Plan, fitted: Sequence[Comparison]) -> dict[str, Any]:
         "date": date.today().isoformat(),
         **({"note": plan.note} if plan.note else {}),
     }
-    evidence = {
-        "residuals": {
-            name: {key: float(f"{value:.3g}") for key, value in found.items()}
-            for name, found in medians(fitted).items()
-            if name != "rows"
-        },
-        "fitted_rows": [comparison.row.key for comparison in fitted],
-    }
-    derived = {name: {"kind": "derived", "source": entry["source"]} for name, entry in plan.fixed.items()}
+    found = medians(fitted, FIGURES)
+    del found["rows"]
+    shown = evidence(fitted, found)
+    sources = {name: derived(entry["source"]) for name, entry in plan.fixed.items()}
     additions = theirs.get("additions", {})
     if plan.addition:
-        names = {"coefficients": [*plan.start, *plan.fixed]}
+        own = origin | {"coefficients": [*plan.start, *plan.fixed]} | shown
         return theirs | {
-            "coefficients": {**theirs["coefficients"], **derived},
-            "additions": {**additions, plan.addition: origin | names | evidence},
+            "coefficients": theirs["coefficients"] | sources,
+            "additions": additions | {plan.addition: own},
         }
     added = {name for entry in additions.values() for name in entry["coefficients"]}
     notes = {name: note for name, note in theirs.get("coefficients", {}).items() if name in added}
-    bgmv = {"kernels.bgmv": {"kind": "derived", "source": "mbgmv, as if every row had the highest rank"}}
-    if not any(name.startswith("kernels.mbgmv") for name in plan.start):
-        bgmv = {}
-    return (
-        origin
-        | {"coefficients": bgmv | derived | notes}
-        | evidence
-        | ({"additions": additions} if additions else {})
-    )
+    if any(name.startswith("kernels.mbgmv") for name in plan.start):
+        sources = {"kernels.bgmv": derived("mbgmv, as if every row had the highest rank")} | sources
+    coefficients = {"coefficients": sources | notes}
+    return origin | coefficients | shown | ({"additions": additions} if additions else {})
 
 
 def without(plan: Plan, dropped: Sequence[str]) -> Plan:
@@ -263,22 +233,16 @@ def write(plan: Plan, rows: Sequence[Row], folder: Path) -> Path:
         )
     values = fit(plan, chosen)
     calibration = plan.calibration(values, {"kind": "published"})
-    fitted = [Comparison(row, simulate(row, calibration_of(row, calibration)), True) for row in chosen]
+
+    def compared(rows: Sequence[Row], fitted: bool) -> list[Comparison[Row]]:
+        return [Comparison(row, _simulated(row, calibration), fitted) for row in rows]
+
+    fitted = compared(chosen, True)
     path = folder / f"{plan.file}.yaml"
     save(path, as_yaml(plan, values, provenance(plan, fitted)))
-    others = [row for row in rows if row not in chosen and concerns(plan, row)]
+    others = compared([row for row in rows if row not in chosen and concerns(plan, row)], False)
     if fitted or others:
-        print(
-            table(
-                [
-                    *fitted,
-                    *(
-                        Comparison(row, simulate(row, calibration_of(row, calibration)), False)
-                        for row in others
-                    ),
-                ]
-            )
-        )
+        print(table([*fitted, *others]))
     return path
 
 
@@ -289,32 +253,22 @@ def concerns(plan: Plan, row: Row) -> bool:
     return row.system == plan.addition if plan.addition else row.system not in ADDED
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"),
+    option("--runs", type=Path, help="measured runs"),
+    option("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it"),
+    OUT,
+)
+def main(names: Sequence[str], runs: Path | None, drop: Sequence[str], folder: Path) -> None:
     """Fit the named calibrations, or all of the plan."""
-    parser = parser_of("experiments.fidelity.fit", __doc__)
-    parser.add_argument(
-        "names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"
-    )
-    parser.add_argument("--runs", type=Path, default=measured_dir() / "slora_runs.csv", help="measured runs")
-    parser.add_argument("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it")
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _fit(options))
-
-
-def _fit(options: Namespace) -> None:
-    folder, known = made(options.out), {plan.name: plan for plan in plans()}
-    for name in options.names:
-        if name not in (*known, "campaigns"):
-            raise InputError(f"there is no plan for {name!r}; {nearest(name, [*known, 'campaigns'])}")
-    rows = read(options.runs)
-    for name in options.names or (*known, "campaigns"):
-        print(f"fitting {name} …", flush=True)
-        if name == "campaigns":
+    chosen = planned(names, {plan.name: plan for plan in plans()} | {"campaigns": None})
+    rows = read(runs or measured_dir() / "slora_runs.csv")
+    for plan in chosen:
+        print(f"fitting {plan.name if plan else 'campaigns'} …", flush=True)
+        if plan is None:
             CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
-            print(f"wrote {CAMPAIGNS}", flush=True)
-        else:
-            print(f"wrote {write(without(known[name], options.drop), rows, folder)}", flush=True)
+        path = write(without(plan, drop), rows, folder) if plan else CAMPAIGNS
+        print(f"wrote {path}", flush=True)
 
 
 if __name__ == "__main__":

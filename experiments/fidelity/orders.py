@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.rows import WORKLOAD
+from experiments.fidelity.rows import CLUSTER, WORKLOAD, Row
+from experiments.fidelity.section import grouped
 
 TIE = 0.02
 """Systems whose measured throughput differs by less are as fast as each other: runs repeat to about 1 %."""
@@ -17,8 +18,8 @@ TIE = 0.02
 class Pair:
     """Two systems on one GPU, setting and workload; the first is the faster one as measured."""
 
-    faster: Comparison
-    slower: Comparison
+    faster: Comparison[Row]
+    slower: Comparison[Row]
 
     @property
     def right(self) -> bool:
@@ -35,22 +36,22 @@ class Pair:
         return f"{self.faster.row.place}: {sides}"
 
 
-def pairs(comparisons: Sequence[Comparison]) -> list[Pair]:
+def pairs(comparisons: Sequence[Comparison[Row]]) -> list[Pair]:
     """Return all pairs of different systems that served one workload in one campaign, ties left out.
 
     hf_peft ran in a campaign of its own, after the others' workloads.
     """
-    groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for comparison in comparisons:
-        columns, workload = comparison.row.columns, comparison.row.workload
-        campaign = "synthetic" if columns["campaign"] == "peft" else columns["campaign"]
-        series = comparison.row.series if columns["system"].startswith("slora_cluster_") else ""
-        key = (columns["gpu"], columns["setting"], campaign, series, *(f"{workload[n]:g}" for n in WORKLOAD))
-        groups.setdefault(key, []).append(comparison)
     found = []
-    for members in groups.values():
+    for members in grouped(comparisons, _workload).values():
         for one, other in combinations(members, 2):
             a, b = (side.row.measured.get("throughput_rps", 0.0) for side in (one, other))
             if one.row.columns["system"] != other.row.columns["system"] and abs(a - b) > TIE * max(a, b):
                 found.append(Pair(*((one, other) if a > b else (other, one))))
     return found
+
+
+def _workload(one: Comparison[Row]) -> tuple[str, ...]:
+    columns, workload = one.row.columns, one.row.workload
+    campaign = "synthetic" if columns["campaign"] == "peft" else columns["campaign"]
+    file = one.row.file if columns["system"].startswith(CLUSTER) else ""
+    return (columns["gpu"], columns["setting"], campaign, file, *(f"{workload[n]:g}" for n in WORKLOAD))

@@ -29,7 +29,7 @@ def write(
     try:
         (page.parent / FIGURES).mkdir(parents=True, exist_ok=True)
         for section in sections.values():
-            for plot in section.pictures:
+            if plot := section.picture:
                 draw(plot, page.parent / FIGURES / f"{plot.name}.png")
         text, absent = written(sections, files, others)
         draft = page.with_name(f".{page.name}.writing")
@@ -69,8 +69,6 @@ def overview(sections: Mapping[str, Section], files: Mapping[str, str]) -> str:
 
 
 def linked(section: Section) -> str:
-    """Return the links to a section's pictures."""
-    return "\n\n".join(
-        f"![{plot.title}: measured and simulated]({(FIGURES / plot.name).as_posix()}.png)"
-        for plot in section.pictures
-    )
+    """Return the link to a section's picture."""
+    plot = section.picture
+    return f"![{plot.title}: measured and simulated]({(FIGURES / plot.name).as_posix()}.png)" if plot else ""

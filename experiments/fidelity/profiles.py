@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.cells import number, read_cells
+from experiments.fidelity.cells import number, one_of, read_cells
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, errors_of, fenced
+from experiments.fidelity.section import Errors, Section, errors_of, fenced, grouped, spread
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.predict import SEQUENCES
 from experiments.fidelity.vllm.rows import GPU, MODELS
@@ -27,7 +27,7 @@ from experiments.profiles.fits import EVERY
 from experiments.scenarios import scenario
 from experiments.studies import markdown
 from experiments.studies.markdown import percent
-from simlora.core.errors import InputError, nearest
+from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
@@ -76,11 +76,12 @@ def report(folder: Path, jobs: int = -1) -> Section:
         *(f"{what}: {', '.join(cells)}" for what, *cells in _lines(timed)),
         *skipped,
     ]
+    medians = {", ".join(key): {"rows": len(own), **spread(own)} for key, own in _groups(timed).items()}
     return Section(
         printed="\n".join(said),
-        tree={"runs": str(folder), "medians": _medians(timed), "skipped": skipped},
+        tree={"runs": str(folder), "medians": medians, "skipped": skipped},
         parts=parts,
-        plots=[plot(timed)],
+        plot=plot(timed),
         errors=list(_errors(timed)),
     )
 
@@ -108,8 +109,7 @@ def iterations(entry: Entry, folder: Path) -> Iterator[Timed]:
     assert entry.iterations is not None
     target = entry.target
     table = tables.iterations(folder / entry.iterations, *entry.rows, target.tp)
-    summed = build.summed(entry, folder).coefficients
-    kernels = Calibration(entry.name, target.gpu.name, target.model.name, target.tp, {}, summed)
+    kernels = build.summed(entry, folder).calibration
     system = f"{target.gpu.name}, {target.model.name}"
     yield from _beside(calibrations.load(entry.name), entry, table, system)
     for one in _beside(kernels, entry, table, system + KERNELS):
@@ -148,12 +148,9 @@ def pools(folder: Path) -> Iterator[Timed]:
     those with it.
     """
     for place, cells in read_cells(folder / POOLS, ("model", "lora", *SLOTS, "kv_tokens")):
-        if cells["model"] not in MODELS:
-            raise InputError(f"{place} has model {cells['model']!r}; {nearest(cells['model'], MODELS)}")
-        tokens = number(cells, "kv_tokens", place)
+        shape, tokens = one_of(MODELS, cells, "model", place), number(cells, "kv_tokens", place)
         if tokens <= 0:
             raise InputError(f"{place} has kv_tokens = {tokens:g}, must be above 0")
-        shape = MODELS[cells["model"]]
         overrides = ["system=vllm", f"gpu={GPU}", f"model={shape}", f"replica.max_num_seqs={SEQUENCES}"]
         overrides += ["workload.adapters=1", "workload.ranks=[8]"]
         if cells["lora"] == "on":
@@ -167,10 +164,9 @@ def pools(folder: Path) -> Iterator[Timed]:
 def plot(timed: Sequence[Timed]) -> Plot:
     """Return a panel each for prefills, decode steps, vLLM's steps and its pools."""
     units = {"prefill": "ms", "decode step": "ms", "vLLM's step": "ms", "vLLM's pool": "1,000 tokens"}
+    dots = grouped(timed, lambda one: one.panel)
     panels = [
-        Panel(what, unit, [one.dot for one in timed if one.panel == what])
-        for what, unit in units.items()
-        if any(one.panel == what for one in timed)
+        Panel(what, unit, [one.dot for one in dots[what]]) for what, unit in units.items() if what in dots
     ]
     return Plot("profiles", "whole iterations, and vLLM's steps and KV pools", panels)
 
@@ -191,21 +187,18 @@ def _operators(entries: dict[str, Entry], folder: Path) -> str:
 
 def _groups(timed: Sequence[Timed]) -> dict[tuple[str, str, str], list[float]]:
     """Return signed errors by what, system, and whether they were fitted."""
-    found: dict[tuple[str, str, str], list[float]] = {}
-    for what, dot in timed:
-        key = (what, dot.system, "fitted" if dot.fitted else "predicted")
-        found.setdefault(key, []).append(dot.simulated / dot.measured - 1.0)
-    return found
+    found = grouped(
+        timed, lambda one: (one.what, one.dot.system, "fitted" if one.dot.fitted else "predicted")
+    )
+    return {key: [one.dot.error for one in members] for key, members in found.items()}
 
 
 def _lines(timed: Sequence[Timed]) -> list[list[str]]:
     rows = []
     for (what, system, fitted), errors in _groups(timed).items():
-        (one,) = errors_of(what, errors)
-        signed = f"{round(100 * float(np.median(errors)), 1) + 0.0:+.1f} %"
-        rows.append(
-            [f"{what}, {system}", fitted, str(one.rows), percent(one.median), signed, percent(one.worst)]
-        )
+        sizes, signed = spread(errors), round(100 * float(np.median(errors)), 1) + 0.0
+        cells = [percent(sizes["median"]), f"{signed:+.1f} %", percent(sizes["worst"])]
+        rows.append([f"{what}, {system}", fitted, str(len(errors)), *cells])
     return rows
 
 
@@ -214,21 +207,10 @@ def _table(timed: Sequence[Timed], what: Sequence[str]) -> str:
     return markdown.table(["what", "", "points", "median error", "signed", "worst"], rows, numbers=True)
 
 
-def _medians(timed: Sequence[Timed]) -> dict[str, dict[str, float]]:
-    found = {}
-    for key, errors in _groups(timed).items():
-        (one,) = errors_of("", errors)
-        found[", ".join(key)] = {"rows": one.rows, "median": one.median, "worst": one.worst}
-    return found
-
-
 def _errors(timed: Sequence[Timed]) -> Iterator[Errors]:
     """Yield what is predicted: the held-out iterations, and all by sums of kernels."""
     for what in ("prefill", "decode step"):
         dots = [one.dot for one in timed if one.what == what and not one.dot.fitted]
-        for ends, label in (
-            (False, "whole iterations, held out"),
-            (True, "whole iterations by sums of kernels"),
-        ):
-            own = [dot.simulated / dot.measured - 1 for dot in dots if dot.system.endswith(KERNELS) is ends]
-            yield from errors_of(f"{label}: {what}", own)
+        for ends, label in ((False, ", held out"), (True, " by sums of kernels")):
+            own = [dot.error for dot in dots if dot.system.endswith(KERNELS) is ends]
+            yield from errors_of(f"whole iterations{label}: {what}", own)

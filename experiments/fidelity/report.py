@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.fidelity import predict
 from experiments.fidelity.campaigns import calibration_of, fitted_rows
-from experiments.fidelity.compare import (
-    ERRORS,
-    JUDGED,
-    LABELS,
-    RELATIVE,
-    Comparison,
-    furthest,
-    groups,
-    medians,
-)
+from experiments.fidelity.compare import Comparison, compared, furthest, judged, medians, plot
 from experiments.fidelity.keeping import hashed, kept
 from experiments.fidelity.orders import pairs
-from experiments.fidelity.rows import CLUSTER, Row, read
-from experiments.fidelity.running import in_parallel
-from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced
+from experiments.fidelity.rows import FIGURES, Row, read
+from experiments.fidelity.section import Section, fenced, grouped
 from experiments.fidelity.servers import server, unknown
-from experiments.fidelity.table import table
+from experiments.fidelity.table import groups, table
 from simlora.latency import calibration as calibrations
 
-FIGURES = hashed(predict.__file__, predict.PLACEHOLDER)
+HASHED = hashed(predict.__file__, predict.PLACEHOLDER)
+RELATIVE = [figure for figure in FIGURES if figure.relative]
+JUDGED = ("throughput", "mean_latency")
+"""Figures by which rows are furthest off."""
 FURTHEST = 12
 """How many rows are named as the furthest off."""
 
@@ -50,17 +43,9 @@ def figures(row: Row) -> dict[str, float]:
         "ranks": list(row.ranks),
         "calibration": row.calibration,
         "coefficients": dict(calibration_of(row).coefficients),
-        "figures": FIGURES,
+        "figures": HASHED,
     }
     return kept(question, lambda: predict.simulate(row))
-
-
-def compare(rows: Sequence[Row], jobs: int = -1) -> list[Comparison]:
-    """Simulate all rows that were not simulated before."""
-    return [
-        Comparison(row, simulated, row.key in fitted_rows(row))
-        for row, simulated in zip(rows, in_parallel(figures, rows, jobs), strict=True)
-    ]
 
 
 def report(path: Path, jobs: int = -1) -> Section:
@@ -68,7 +53,8 @@ def report(path: Path, jobs: int = -1) -> Section:
     rows = read(path)
     systems, known = predict.known_systems(), calibrations.names()
     reasons = Counter(reason for row in rows if (reason := skipped(row, systems, known)))
-    comparisons = compare([row for row in rows if not skipped(row, systems, known)], jobs)
+    simulable = [row for row in rows if not skipped(row, systems, known)]
+    comparisons = compared(simulable, figures, jobs, lambda row: row.key in fitted_rows(row))
     ordered = pairs(comparisons)
     wrong = [str(pair) for pair in ordered if not pair.right]
     orders = [
@@ -82,8 +68,8 @@ def report(path: Path, jobs: int = -1) -> Section:
         printed="\n".join([*printed, *worst, *orders, *left_out]),
         tree={
             "runs": str(path),
-            "rows": [comparison.as_dict() for comparison in comparisons],
-            "medians": {name: medians(members) for name, members in _medians_of(comparisons).items()},
+            "rows": [as_dict(one) for one in comparisons],
+            "medians": {name: medians(own, FIGURES) for name, own in _medians_of(comparisons).items()},
             "orders": {"pairs": len(ordered), "right": len(ordered) - len(wrong), "wrong": wrong},
             "skipped": dict(sorted(reasons.items())),
         },
@@ -92,54 +78,32 @@ def report(path: Path, jobs: int = -1) -> Section:
             "furthest": fenced("\n".join(worst)),
             "orders": fenced("\n".join(orders)),
         },
-        plots=[plot(comparisons)],
-        errors=[
-            line
-            for name in RELATIVE
-            for line in errors_of(
-                f"S-LoRA and its baselines: {LABELS[name]}",
-                (c.error[name] for c in comparisons if not c.fitted and name in c.error),
-            )
-        ],
+        plot=plot("slora", "S-LoRA and its baselines, A10G and A100", comparisons, FIGURES),
+        errors=judged("S-LoRA and its baselines", comparisons, RELATIVE),
     )
 
 
-def off_line(one: Comparison) -> str:
+def as_dict(one: Comparison[Row]) -> dict[str, Any]:
+    """Return what the JSON holds for a row: its own columns, then ours."""
+    ours = {
+        "error_s": one.off,
+        "fitted": one.fitted,
+        "load": one.row.load,
+        "calibration": one.row.calibration,
+    }
+    return {**one.row.columns, **one.sides, **ours}
+
+
+def off_line(one: Comparison[Row]) -> str:
     """Return how far off a row is."""
-    errors = (f"{LABELS[name]} {100 * one.error[name]:+.0f} %" for name in RELATIVE if name in one.error)
+    errors = (f"{f.label} {100 * one.error[f.name]:+.0f} %" for f in RELATIVE if f.name in one.error)
     return f"far off: {one.row.columns['system']} {one.row.place}: {', '.join(errors)}"
 
 
-def plot(comparisons: Sequence[Comparison]) -> Plot:
-    """Return a panel a figure; all sizes of cluster have one colour."""
-    units = {"throughput": "requests/s", "attainment": "share of requests"}
-    panels = [
-        Panel(
-            LABELS[name],
-            units.get(name, "s"),
-            [
-                Dot(c.row.measured[column], c.simulated[column], _colour(c.row), c.fitted)
-                for c in comparisons
-                if column in c.row.measured and column in c.simulated
-            ],
-            band=0.05 if name in ("throughput", "attainment") else 0.1,
-            relative=name != "attainment",
-        )
-        for name, column in ERRORS.items()
-    ]
-    return Plot("slora", "S-LoRA and its baselines, A10G and A100", panels)
-
-
-def _colour(row: Row) -> str:
-    system = row.columns["system"]
-    return f"{CLUSTER}…" if system.startswith(CLUSTER) else system
-
-
-def _medians_of(comparisons: Sequence[Comparison]) -> dict[str, list[Comparison]]:
+def _medians_of(comparisons: Sequence[Comparison[Row]]) -> dict[str, list[Comparison[Row]]]:
     """Return comparisons by what the JSON calls their medians."""
-    predicted = [c for c in comparisons if not c.fitted]
-    found = {"predicted": predicted, "fitted": [c for c in comparisons if c.fitted]}
-    for one in predicted:
-        found.setdefault(f"predicted {one.row.columns['system']}", []).append(one)
+    predicted = [one for one in comparisons if not one.fitted]
+    found = {"predicted": predicted, "fitted": [one for one in comparisons if one.fitted]}
+    found |= grouped(predicted, lambda one: f"predicted {one.row.columns['system']}")
     found |= {" ".join(key): members for key, members in groups(comparisons).items()}
     return {name: members for name, members in found.items() if members}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from experiments.fidelity.cells import Cells, number, read_cells
-from simlora.core.errors import InputError, nearest
+from experiments.fidelity.cells import Cells, number, one_of, read_cells
+from experiments.fidelity.figures import Figure, figures_of
 
 MODELS = {"S1": "llama_7b", "S2": "llama_7b", "S3": "llama_13b", "S4": "llama_13b"}
 RANKS = {"S1": (8,), "S2": (64, 32, 16, 8), "S3": (16,), "S4": (64, 32, 16)}
@@ -23,7 +24,10 @@ WORKLOAD = (
     "output_lo",
     "output_hi",
 )
-MEASURED = ("throughput_rps", "mean_latency_s", "mean_first_token_s", "attainment_6s")
+FIGURES = figures_of("slora")
+MEASURED = tuple(figure.column for figure in FIGURES)
+NEAR, PAST = 0.5, 0.9
+"""Attainment below which a run counts as past saturation, and above which as below it."""
 NAMES = ("system", "gpu", "setting", "kv_token_budget", "campaign")
 CLUSTER = "slora_cluster_"
 VARIANTS = ("slora_bmm", "slora_no_unify_mem")
@@ -38,6 +42,7 @@ class Row:
     columns: Mapping[str, str]
     workload: Mapping[str, float]
     measured: Mapping[str, float]
+    figures: ClassVar[Sequence[Figure]] = FIGURES
 
     @property
     def model(self) -> str:
@@ -79,7 +84,21 @@ class Row:
         return int(number) if number.isdigit() else None
 
     @property
+    def load(self) -> str:
+        """Where the measured run was: below, near or past saturation."""
+        attainment = self.measured.get("attainment_6s")
+        if attainment is None:
+            return "unknown"
+        return "below" if attainment >= PAST else "near" if attainment >= NEAR else "past"
+
+    @property
     def series(self) -> str:
+        """Its system; all sizes of clusters are one."""
+        system = self.columns["system"]
+        return f"{CLUSTER}…" if system.startswith(CLUSTER) else system
+
+    @property
+    def file(self) -> str:
         """The file that the row comes from, without its folder and the numbers in its name."""
         return re.sub(r"_\d+(?=_)", "", Path(self.columns.get("source") or "").stem)
 
@@ -103,10 +122,7 @@ def read(path: Path) -> list[Row]:
 
 
 def _row(cells: Cells, place: str) -> Row:
-    if cells["setting"] not in MODELS:
-        raise InputError(
-            f"{place} has setting {cells['setting']!r}; {nearest(cells['setting'] or '', MODELS)}"
-        )
+    one_of(MODELS, cells, "setting", place)
     workload = {name: number(cells, name, place) for name in WORKLOAD}
     # A figure that is missing is not compared; the others are.
     return Row(cells, workload, {name: number(cells, name, place) for name in MEASURED if cells[name]})

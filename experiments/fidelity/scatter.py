@@ -46,6 +46,11 @@ class Dot(NamedTuple):
     system: str
     fitted: bool
 
+    @property
+    def error(self) -> float:
+        """The relative error."""
+        return self.simulated / self.measured - 1.0
+
 
 @dataclass(frozen=True)
 class Panel:

@@ -7,9 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from experiments.fidelity.rows import Row
+from experiments.studies.reading import load as read_sheet
 
 SERVERS = Path(__file__).with_name("servers.yaml")
 
@@ -64,4 +63,4 @@ def _step(steps: Sequence[Sequence[float]], adapters: int) -> float:
 
 @cache
 def _table() -> dict[str, Any]:
-    return dict(yaml.safe_load(SERVERS.read_text(encoding="utf-8")))
+    return read_sheet(SERVERS)

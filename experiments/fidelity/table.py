@@ -1,54 +1,43 @@
-"""The printed table: a line a group of rows, then the medians over what was predicted and fitted."""
+"""The printed table of S-LoRA's runs: a line a group of rows, then the medians over what was predicted and fitted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
 
-from experiments.fidelity.compare import Comparison, groups, medians
+from experiments.fidelity.compare import Comparison, cells, medians
+from experiments.fidelity.rows import FIGURES, Row
+from experiments.fidelity.section import grouped
 
 HEAD = f"{'system':<18} {'gpu':<9} {'set':<4} {'campaign':<17} {'':<9} {'rows':>4}"
-FIGURES = f"{'throughput':>14} {'mean latency':>22} {'first token':>22} {'attainment':>13}"
+NAMES = f"{'throughput':>14} {'mean latency':>22} {'first token':>22} {'attainment':>13}"
 UNITS = f"{'median worst %':>14} {'median worst %, med. s':>22} {'median worst %, med. s':>22} {'median worst':>13}"
 
 
-def line(found: dict[str, Any]) -> str:
-    """One line of figures for the table."""
-    columns = [
-        cell(found, "throughput", "median", "7.2", 100),
-        cell(found, "throughput", "worst", "6.2", 100),
-    ]
-    for name in ("mean_latency", "mean_first_token"):
-        columns += [
-            cell(found, name, "median", "7.1", 100),
-            cell(found, name, "worst", "6.1", 100),
-            cell(found, name, "median_s", "7.2"),
-        ]
-    columns += [cell(found, "attainment", "median", "6.3"), cell(found, "attainment", "worst", "6.3")]
-    return " ".join(columns)
+def groups(comparisons: Sequence[Comparison[Row]]) -> dict[tuple[str, ...], list[Comparison[Row]]]:
+    """Return comparisons by system, GPU, setting, campaign and whether they were fitted, in order."""
+    place = itemgetter("system", "gpu", "setting", "campaign")
+    found = grouped(
+        comparisons, lambda one: (*place(one.row.columns), "fitted" if one.fitted else "predicted")
+    )
+    return dict(sorted(found.items()))
 
 
-def cell(found: dict[str, Any], name: str, key: str, form: str, factor: float = 1) -> str:
-    """One figure, `form` wide; what was not measured is left blank."""
-    width = int(form.split(".")[0])
-    return f"{factor * found[name][key]:{form}f}" if name in found else " " * width
-
-
-def table(comparisons: Sequence[Comparison]) -> str:
+def table(comparisons: Sequence[Comparison[Row]]) -> str:
     """Return the printed table: a line a group, then the medians by system and over all."""
-    lines = [HEAD + FIGURES, " " * len(HEAD) + UNITS]
+    lines = [HEAD + NAMES, " " * len(HEAD) + UNITS]
     for (system, gpu, setting, campaign, fitted), members in groups(comparisons).items():
-        head = f"{system:<18} {gpu:<9} {setting:<4} {campaign:<17} {fitted:<9} {len(members):>4}"
-        lines.append(head + line(medians(members)))
-    for system in sorted({c.row.columns["system"] for c in comparisons}):
-        members = [c for c in comparisons if c.row.columns["system"] == system and not c.fitted]
-        if members:
-            label = f"all predicted rows of {system}"
-            lines.append(f"{label:<{len(HEAD) - 4}}{len(members):>4}" + line(medians(members)))
-    for fitted, name in ((False, "all predicted rows"), (True, "all fitted rows")):
+        lines.append(_line(f"{system:<18} {gpu:<9} {setting:<4} {campaign:<17} {fitted}", members))
+    predicted = [one for one in comparisons if not one.fitted]
+    for system, own in sorted(grouped(predicted, lambda one: one.row.columns["system"]).items()):
+        lines.append(_line(f"all predicted rows of {system}", own))
+    for whole, name in ((predicted, "predicted"), ([one for one in comparisons if one.fitted], "fitted")):
         for load in ("", "below", "near", "past"):
-            members = [c for c in comparisons if c.fitted is fitted and load in ("", c.load)]
+            members = [one for one in whole if load in ("", one.row.load)]
             if members:
-                label = f"  {load} saturation" if load else name
-                lines.append(f"{label:<{len(HEAD) - 4}}{len(members):>4}" + line(medians(members)))
+                lines.append(_line(f"  {load} saturation" if load else f"all {name} rows", members))
     return "\n".join(lines)
+
+
+def _line(label: str, members: Sequence[Comparison[Row]]) -> str:
+    return f"{label:<{len(HEAD) - 4}}{len(members):>4}" + cells(medians(members, FIGURES), FIGURES)

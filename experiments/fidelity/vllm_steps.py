@@ -7,95 +7,65 @@ on the others.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from experiments.fidelity.cells import Cells, number, read_cells
+from experiments.fidelity.cells import numbers, positive
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced
+from experiments.fidelity.section import Section, errors_of, fenced, spread
+from experiments.profiles.fits import terms_of
+from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.kernels import EXPAND_TOKENS, FEWER_SPLITS, MANY_TOKENS, SHRINK_TOKENS
 
 FILE = "vllm_step_counts.csv"
-MARK = "mean_loras_by_batch"
-"""A column that only this file has."""
 CALIBRATION = "h100_64g-llama_3_1_8b-tp1-vllm"
-COLUMNS = {
-    "slots": "gpu_loras",
-    "adapters": "cpu_loras",
-    "rate_rps": "rate",
-    "batch": "avg_batch_size",
-    "distinct": MARK,
-    "waiting": "avg_waiting_queue",
-    "requests": "completed_requests",
-    "loads": "max_lora_loads_from_memory",
-    "scheduling_s": "total_scheduling_time",
-    "duration_s": "duration",
-    "steps": "steps",
-}
-TERMS = (
-    "a step",
-    "a sequence",
-    "an adapter of few tokens",
-    "an adapter of many tokens",
-    "a slot and 32 tokens",
-    "a slot and 64 tokens",
-    "a load",
-    "a request",
-)
-"""What a step's seconds are a sum of, in the order of `design`'s columns."""
-START_MS = (10.0, 0.05, 0.4, 0.4, 0.01, 0.02, 6.0, 5.0)
-FLOOR_MS = 25.0
+SHEET = read_sheet(Path(__file__).with_suffix(".yaml"))
+COLUMNS, TERMS = SHEET["columns"], SHEET["terms"]
+MARK = COLUMNS["distinct"]
+"""A column that only this file has."""
 QUEUED = 100.0
 """Requests that wait, on average, from which a run tells what the scheduler takes for each."""
 
-Row = Mapping[str, float]
+Floats = NDArray[np.float64]
 
 
-def read(path: Path) -> list[Row]:
+def read(path: Path) -> pd.DataFrame:
     """Read all rows. Raises InputError, naming file, line and column, for what is not in the schema."""
-    return [_row(cells, place) for place, cells in read_cells(path, tuple(COLUMNS.values()))]
+    table = numbers(path, COLUMNS)
+    positive(table[["slots", "batch", "duration_s", "steps"]].rename(columns=COLUMNS))
+    return table
 
 
-def _row(cells: Cells, place: str) -> Row:
-    found = {name: number(cells, column, place) for name, column in COLUMNS.items()}
-    for name in ("slots", "batch", "duration_s", "steps"):
-        if found[name] <= 0:
-            raise InputError(f"{place} has {COLUMNS[name]} = {found[name]:g}, must be above 0")
-    return found
-
-
-def design(rows: Sequence[Row]) -> NDArray[np.float64]:
+def design(rows: pd.DataFrame) -> Floats:
     """Return what the terms of a step are multiplied with [rows, terms]; the slots' as in kernels.Vllm."""
-    found = []
-    for row in rows:
-        batch, slots, distinct = row["batch"], row["slots"], row["distinct"]
-        many = batch >= MANY_TOKENS
-        shrinks = slots * np.ceil(batch / SHRINK_TOKENS) * (FEWER_SPLITS if many else 1.0)
-        each = [1.0, batch, distinct * (not many), distinct * many, shrinks]
-        each += [slots * np.ceil(batch / EXPAND_TOKENS), row["loads"] / row["steps"]]
-        found.append([*each, row["requests"] / row["steps"]])
-    return np.array(found, dtype=np.float64)
+    batch, slots = rows["batch"], rows["slots"]
+    many = (batch >= MANY_TOKENS).astype(float)
+    shrinks = slots * np.ceil(batch / SHRINK_TOKENS) * np.where(many, FEWER_SPLITS, 1.0)
+    expands = slots * np.ceil(batch / EXPAND_TOKENS)
+    known = rows.assign(few=1.0 - many, many=many, shrinks=shrinks, expands=expands)
+    return np.column_stack(list(terms_of(known, {name: term["of"] for name, term in TERMS.items()}).values()))
 
 
-def steps_ms(rows: Sequence[Row]) -> NDArray[np.float64]:
+def steps_ms(rows: pd.DataFrame) -> Floats:
     """Return the measured milliseconds of a step [rows]."""
-    return np.array([1e3 * row["duration_s"] / row["steps"] for row in rows])
+    return (1e3 * rows["duration_s"] / rows["steps"]).to_numpy()
 
 
-def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
+def fit(rows: pd.DataFrame) -> Floats:
     """Return the milliseconds that a step takes at least, and those of each of TERMS [1 + terms]."""
     x, y = design(rows), steps_ms(rows)
+    start_ms = [term["start_ms"] for term in (SHEET["launches"], *TERMS.values())]
     best = least_squares(
         lambda point: predicted_ms(point, x) / y - 1,
-        [FLOOR_MS, *START_MS],
-        x_scale=[FLOOR_MS, *START_MS],
+        start_ms,
+        x_scale=start_ms,
         bounds=(0.0, np.inf),
         loss="soft_l1",
         f_scale=0.05,
@@ -103,7 +73,7 @@ def fit(rows: Sequence[Row]) -> NDArray[np.float64]:
     return np.asarray(best.x)
 
 
-def predicted_ms(point: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[np.float64]:
+def predicted_ms(point: Floats, x: Floats) -> Floats:
     """Return the milliseconds of steps [rows]: launches, or what the GPU does, whichever takes longer."""
     return np.maximum(point[0], x @ point[1:])
 
@@ -111,18 +81,11 @@ def predicted_ms(point: NDArray[np.float64], x: NDArray[np.float64]) -> NDArray[
 def ours() -> dict[str, float]:
     """Return our calibration's milliseconds by term, at rank 16 or below."""
     found = calibrations.load(CALIBRATION).coefficients
-    kernel = "kernels.vllm."
-    few_s = found[f"{kernel}few_tokens.per_adapter_s"] + 16 * found[f"{kernel}few_tokens.per_adapter_rank_s"]
-    seconds = (
-        found["decode.intercept_s"] + found[f"{kernel}intercept_s"],
-        found["decode.per_sequence_s"] + found[f"{kernel}per_token_s"],
-        few_s,
-        found[f"{kernel}per_adapter_s"],
-        16 * found[f"{kernel}per_slot_rank_s"],
-        found[f"{kernel}per_slot_s"],
-        found["adapter_load.latency_s"],
-    )
-    return dict(zip(TERMS, [1e3 * each_s for each_s in seconds], strict=False))
+    return {
+        name: 1e3 * sum(times * found[coefficient] for coefficient, times in term["ours"].items())
+        for name, term in TERMS.items()
+        if term["ours"]
+    }
 
 
 def report(path: Path, jobs: int = -1) -> Section:
@@ -130,65 +93,57 @@ def report(path: Path, jobs: int = -1) -> Section:
     rows = read(path)
     if len(rows) < 2 * (len(TERMS) + 1):
         raise InputError(f"{path} has {len(rows)} rows, must have {2 * (len(TERMS) + 1)} at least")
-    known, judged = rows[::2], rows[1::2]
-    point = fit(known)
+    judged, point = rows[1::2], fit(rows[::2])
     simulated, measured = predicted_ms(point, design(judged)), steps_ms(judged)
     errors = simulated / measured - 1
-    passed_s = _passed_s(rows)
-    own = ours()
-    lines = [
-        f"{'milliseconds of':<28} {'fitted here':>12} {'our calibration':>16}",
-        f"{'launches, at least':<28} {point[0]:>12.3g} {'':>16}",
-        *(
-            f"{term:<28} {value:>12.3g} {f'{own[term]:.3g}' if term in own else '':>16}"
-            for term, value in zip(TERMS, point[1:], strict=True)
-        ),
-        f"{'a request passed over':<28} {1e3 * passed_s:>12.2g} {1e3 * _ours_passed_s():>16.2g}",
-        f"steps of the other {len(judged)} rows: median {100 * np.median(np.abs(errors)):.1f} %, nine in ten within "
-        f"{100 * np.quantile(np.abs(errors), 0.9):.1f} %, worst {100 * np.abs(errors).max():.0f} %",
-    ]
+    found = spread(errors) | {"nine_in_ten": float(np.quantile(np.abs(errors), 0.9))}
+    passed = {"measured": _passed_s(rows), "calibration": _ours_passed_s()}
+    printed = "\n".join(_lines(point, passed, found, len(judged)))
     dots = [
         Dot(float(theirs), float(one), "launches" if one == point[0] else "kernels", False)
         for theirs, one in zip(measured, simulated, strict=True)
     ]
+    sides = zip(steps_ms(rows).tolist(), predicted_ms(point, design(rows)).tolist(), strict=True)
     return Section(
-        printed="\n".join(lines),
+        printed=printed,
         tree={
             "runs": str(path),
             "rows": [
                 {**row, "fitted": index % 2 == 0, "step_ms": {"measured": theirs, "predicted": one}}
-                for index, (row, theirs, one) in enumerate(
-                    zip(
-                        rows,
-                        steps_ms(rows).tolist(),
-                        predicted_ms(point, design(rows)).tolist(),
-                        strict=True,
-                    )
-                )
+                for index, (row, (theirs, one)) in enumerate(zip(rows.to_dict("records"), sides, strict=True))
             ],
-            "fitted_ms": {"launches": float(point[0]), **dict(zip(TERMS, point[1:].tolist(), strict=True))},
-            "calibration_ms": own,
-            "passed_request_s": {"measured": passed_s, "calibration": _ours_passed_s()},
-            "errors": {
-                "median": float(np.median(np.abs(errors))),
-                "nine_in_ten": float(np.quantile(np.abs(errors), 0.9)),
-                "worst": float(np.abs(errors).max()),
-            },
+            "fitted_ms": dict(zip(("launches", *TERMS), point.tolist(), strict=True)),
+            "calibration_ms": ours(),
+            "passed_request_s": passed,
+            "errors": {name: found[name] for name in ("median", "nine_in_ten", "worst")},
         },
-        parts={"table": fenced("\n".join(lines))},
-        plots=[
-            Plot("vllm_steps", "Steps of vLLM with LoRA, an engine not named", [Panel("Step", "ms", dots)])
-        ],
+        parts={"table": fenced(printed)},
+        plot=Plot("vllm_steps", "Steps of vLLM with LoRA, an engine not named", [Panel("Step", "ms", dots)]),
         errors=errors_of("vLLM's steps with LoRA, an engine not named: the form", errors.tolist()),
     )
 
 
-def _passed_s(rows: Sequence[Row]) -> float:
+def _lines(
+    point: Floats, passed_s: Mapping[str, float], found: Mapping[str, float], rows: int
+) -> Iterator[str]:
+    own = {term: f"{each_ms:.3g}" for term, each_ms in ours().items()}
+    yield f"{'milliseconds of':<28} {'fitted here':>12} {'our calibration':>16}"
+    for term, each_ms in zip(("launches, at least", *TERMS), point, strict=True):
+        yield f"{term:<28} {each_ms:>12.3g} {own.get(term, ''):>16}"
+    passed_ms = {name: f"{1e3 * each_s:.2g}" for name, each_s in passed_s.items()}
+    yield f"{'a request passed over':<28} {passed_ms['measured']:>12} {passed_ms['calibration']:>16}"
+    yield (
+        f"steps of the other {rows} rows: median {100 * found['median']:.1f} %, nine in ten within "
+        f"{100 * found['nine_in_ten']:.1f} %, worst {100 * found['worst']:.0f} %"
+    )
+
+
+def _passed_s(rows: pd.DataFrame) -> float:
     """Return the scheduler's seconds for a waiting request in a step, the median of the runs with a queue."""
-    found: list[Any] = [
-        row["scheduling_s"] / row["steps"] / row["waiting"] for row in rows if row["waiting"] > QUEUED
-    ]
-    return float(np.median(found)) if found else 0.0
+    queued = rows[rows["waiting"] > QUEUED]
+    return (
+        float((queued["scheduling_s"] / queued["steps"] / queued["waiting"]).median()) if len(queued) else 0.0
+    )
 
 
 def _ours_passed_s() -> float:

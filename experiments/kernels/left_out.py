@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fidelity import base_engine, saturating, slora_h100, vllm_steps, vllm_v0
+from experiments.fidelity import base_engine, saturating, vllm_steps
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
-from experiments.fidelity.section import Section
+from experiments.fidelity.sheets import sheets
 from experiments.kernels import host, slora
 from experiments.measured import measured_dir
 from experiments.studies import markdown
@@ -116,21 +116,22 @@ def slora_gpus() -> Iterator[Line]:
 
 def slora_on_an_h100() -> Iterator[Line]:
     """The parts of S-LoRA's engine on a GPU that none of them is from."""
-    yield from _saturating("S-LoRA's engine", slora_h100.report(_file(slora_h100.FILE)))
+    yield from _saturating("S-LoRA's engine", "slora_h100")
 
 
 def v0() -> Iterator[Line]:
     """The parts of vLLM's V0 engine on a GPU that its host and its LoRA kernels are not from."""
-    yield from _saturating("vLLM's V0 engine", vllm_v0.report(_file(vllm_v0.FILE)))
+    yield from _saturating("vLLM's V0 engine", "vllm_v0")
 
 
-def _saturating(part: str, section: Section) -> Iterator[Line]:
+def _saturating(part: str, sheet: str) -> Iterator[Line]:
+    section = saturating.report(sheet, _file(sheets()[sheet]["file"]))
     for past, where in ((False, "below saturation"), (True, "past it")):
         rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
-        for name, label in saturating.FIGURES.items():
-            errors = [abs(row["error"][name]) for row in rows if name in row["error"]]
+        for figure in saturating.FIGURES:
+            errors = [abs(row["error"][figure.name]) for row in rows if figure.name in row["error"]]
             if errors:
-                yield part, f"GPU h100_64g, {where}", label, errors
+                yield part, f"GPU h100_64g, {where}", figure.label, errors
 
 
 PARTS: tuple[Callable[[], Iterator[Line]], ...] = (

@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from experiments.fidelity.campaigns import calibration_of
-from experiments.fidelity.compare import ERRORS, Comparison
+from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
-from experiments.fidelity.rows import Row, read
+from experiments.fidelity.rows import FIGURES, Row, read
 from experiments.measured import measured_dir
 from experiments.studies.command import ended, parser_of
 from simlora.calibrate.shapes import gpu_named, model_named
@@ -166,7 +166,7 @@ def _run(options: Namespace) -> None:
 def _medians(found: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(
         f"{name} {100 * np.median(np.abs([error[name] for error in found])):.1f} %"
-        for name in ERRORS
+        for name in (figure.name for figure in FIGURES)
         if all(name in error for error in found)
     )
 

@@ -7,17 +7,17 @@ points, and the mean and the worst of those that were held out, every fifth.
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.measured import measured_dir
+from experiments.plans import OUT, planned
 from experiments.profiles.build import Built, attention, build, entries
 from experiments.profiles.fits import Fit
 from experiments.profiles.write import as_yaml
-from experiments.studies.command import ended, made, parser_of
-from simlora.calibrate.calibration_file import CALIBRATIONS, save
-from simlora.core.errors import InputError, nearest
+from experiments.studies.command import command, option
+from simlora.calibrate.calibration_file import save
+from simlora.core.errors import InputError
 
 PARTS = ("prefill", "decode", "collectives")
 HEAD = f"{'':<39}" + "".join(f"{part:^27}" for part in PARTS)
@@ -44,31 +44,20 @@ def write(name: str, profiles: Path, folder: Path) -> Built:
     return built
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Make the named calibrations, or all of the plan. Returns the exit status."""
-    parser = parser_of("experiments.profiles", __doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)")
-    parser.add_argument(
-        "--profiles", type=Path, default=measured_dir() / "profiles", help="published profiles"
-    )
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _make(options))
-
-
-def _make(options: Namespace) -> None:
-    folder, known = made(options.out), entries()
-    for name in options.names:
-        if name not in known:
-            raise InputError(f"there is no plan for {name!r}; {nearest(name, list(known))}")
-    if not options.profiles.is_dir():
-        raise InputError(
-            f"there are no profiles in {options.profiles}; SIMLORA_MEASURED_DIR says where they are"
-        )
+@command(
+    option("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)"),
+    option("--profiles", type=Path, help="published profiles"),
+    OUT,
+)
+def main(names: Sequence[str], profiles: Path | None, folder: Path) -> None:
+    """Make the named calibrations, or all of the plan."""
+    chosen, profiles = planned(names, entries()), profiles or measured_dir() / "profiles"
+    if not profiles.is_dir():
+        raise InputError(f"there are no profiles in {profiles}; SIMLORA_MEASURED_DIR says where they are")
     print(HEAD, UNITS, sep="\n")
-    for name in options.names or known:
-        print(line(write(name, options.profiles, folder)), flush=True)
-    beside = attention(options.profiles)
+    for entry in chosen:
+        print(line(write(entry.name, profiles, folder)), flush=True)
+    beside = attention(profiles)
     print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from experiments.profiles import derive, sums, tables
 from experiments.profiles.fits import Fit
 from experiments.profiles.scaling import Setting, gpu, model
-from simlora.latency.calibration import load
+from experiments.studies.reading import load as read_sheet
+from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import BASE_ALL_REDUCES
 
 PLAN = Path(__file__).with_name("plan.yaml")
@@ -54,12 +54,17 @@ class Built:
     fits: dict[str, Fit]
     derived: dict[str, str]
 
+    @property
+    def calibration(self) -> Calibration:
+        """The calibration without its provenance."""
+        target = self.entry.target
+        return Calibration(target.name, target.gpu.name, target.model.name, target.tp, {}, self.coefficients)
+
 
 @cache
 def plan() -> dict[str, Any]:
     """Return plan.yaml as it is."""
-    tree: dict[str, Any] = yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    return tree
+    return read_sheet(PLAN)
 
 
 def entries() -> dict[str, Entry]:
@@ -120,12 +125,7 @@ def whole(entry: Entry, folder: Path) -> Built:
         "prefill": sums.whole_prefill(table.drop_duplicates(["prompt", "batch"])),
         "decode": sums.whole_decode(table),
     }
-    coefficients = {
-        f"{phase}.{name}": value
-        for phase, one in fits.items()
-        for name, value in one.coefficients.items()
-        if value or not name.endswith("sq_s")
-    }
+    coefficients = sums.needed(sums.named(fits))
     return _with_the_rest(entry, folder, Built(entry, coefficients, fits, {}), 0)
 
 

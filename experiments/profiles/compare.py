@@ -8,7 +8,7 @@ on eight GPUs?
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +18,8 @@ from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
 from experiments.studies import markdown
-from experiments.studies.command import alone
-from simlora.latency.calibration import Calibration, load
+from experiments.studies.command import command
+from simlora.latency.calibration import load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Mbgmv
@@ -96,9 +96,7 @@ def engines(folder: Path) -> Iterator[str]:
         if not entry.iterations or not entry.measured:
             continue
         table = tables.iterations(folder / entry.iterations, *entry.rows, entry.target.tp)
-        built = build.summed(entry, folder)
-        whole = folded(_calibration(name, entry.target, built.coefficients), entry.target.model)
-        one = IterationModel(whole)
+        one = IterationModel(folded(build.summed(entry, folder).calibration, entry.target.model))
         single = table[(table.batch == 1) & table.prompt.between(512, 4096)].drop_duplicates("prompt")
         ratios = [one.prefill_s(p, p * p) / s for p, s in zip(single.prompt, single.prompt_s, strict=True)]
         steps = table[(table.prompt == 512) & (table.output == 128)].set_index("batch").token_s
@@ -140,16 +138,9 @@ def _operators(setting: Setting, folder: Path) -> pd.DataFrame:
     return tables.operators(folder / files[own]).xs(setting.tp, level="tp")
 
 
-def _calibration(name: str, target: Setting, coefficients: dict[str, float]) -> Calibration:
-    return Calibration(name, target.gpu.name, target.model.name, target.tp, {}, coefficients)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the comparisons, or say which cannot be made. Returns the exit status."""
-    return alone("experiments.profiles.compare", __doc__, _compare, arguments)
-
-
-def _compare() -> None:
+@command()
+def main() -> None:
+    """Print the comparisons, or say which cannot be made."""
     folder = measured_dir()
     print("\n".join(kernels_and_runs()))
     if not (folder / "profiles").is_dir():

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
 Floats = NDArray[np.float64]
@@ -29,7 +30,13 @@ class Fit:
         return self.coefficients[name]
 
 
-def fit(terms: Mapping[str, Floats], measured: Floats, weights: Floats | None = None) -> Fit:
+def terms_of(table: pd.DataFrame, terms: Mapping[str, str]) -> dict[str, Floats]:
+    """Return columns of a table, or what is computed of them, by coefficient: `batch * context`, or `1`."""
+    found = {name: table.eval(term, engine="python") for name, term in terms.items()}
+    return {name: np.broadcast_to(np.asarray(each, dtype=float), len(table)) for name, each in found.items()}
+
+
+def fit(terms: Mapping[str, Floats], measured: ArrayLike, weights: Floats | None = None) -> Fit:
     """Fit measured = sum of coefficient * term, least relative squares, on four points of five.
 
     `terms` and `measured` share one order, along which every fifth is held out; `weights` say how much a point counts.
@@ -57,7 +64,7 @@ def fit(terms: Mapping[str, Floats], measured: Floats, weights: Floats | None = 
     )
 
 
-def by_octave(sizes: Floats) -> Floats:
+def by_octave(sizes: ArrayLike) -> Floats:
     """Return weights that give every doubling of a size the same say, however many points it has."""
     octaves = np.floor(np.log2(np.asarray(sizes, dtype=float)))
     _, index, counts = np.unique(octaves, return_inverse=True, return_counts=True)

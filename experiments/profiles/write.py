@@ -5,19 +5,8 @@ from __future__ import annotations
 from datetime import date
 from typing import Any
 
-from experiments.profiles.build import Built
-from simlora.calibrate.calibration_file import written
-
-SUMMED = (
-    "sums of kernels: what a host takes to launch them, to sample and to schedule is not in them; "
-    "attention is in the coefficients of the operators too, where it is constant or linear in tokens"
-)
-WHOLE = (
-    "whole iterations of an engine, host and base model's communication included; collectives are for LoRA"
-)
-SCALED = "operators of {source} by roofline: weights over memory bandwidth, or arithmetic over peak FLOP/s"
-LINES = "the errors are those of linear forms against the scaled times; docs/calibrations.md has those of the scaling"
-SAME_CHIP = "whole iterations of {source}: the same chip, but for its link"
+from experiments.profiles.build import Built, plan
+from simlora.calibrate.calibration_file import derived, written
 
 
 def as_yaml(built: Built) -> str:
@@ -35,39 +24,26 @@ def as_yaml(built: Built) -> str:
 
 def provenance(built: Built) -> dict[str, Any]:
     """Say where the coefficients come from, and how far off they are, as shares of what was measured."""
-    entry = built.entry
-    file = entry.iterations or entry.operators
+    entry, says = built.entry, plan()["says"]
+    kind = "whole" if entry.iterations else "summed"
+    file = f"{entry.iterations or entry.operators} of {entry.origin}"
+    source, note = f"fitted to {file}", says[kind]
+    if not entry.measured:
+        source = f"{says[f'{kind}_elsewhere'].format(source=entry.source.name)}; {source}"
+        note = f"{note}; {says['lines']}" if kind == "summed" else note
     return {
         "kind": "published" if entry.measured else "derived",
-        "source": f"fitted to {file} of {entry.origin}" if entry.measured else _scaled(built),
+        "source": source,
         "command": f"python -m experiments.profiles {entry.name}",
         "date": date.today().isoformat(),
-        "note": _note(built),
-        "r2": {part: _short(one.r2) for part, one in built.fits.items()},
-        "mape": {part: _short(one.mape) for part, one in built.fits.items()},
-        "held_out_mape": {part: _short(one.held_out_mape) for part, one in built.fits.items()},
-        "held_out_worst": {part: _short(one.held_out_worst) for part, one in built.fits.items()},
-        "coefficients": {
-            name: {"kind": "derived", "source": source} for name, source in built.derived.items()
+        "note": note,
+        **{
+            figure: {part: float(f"{getattr(one, figure):.3g}") for part, one in built.fits.items()}
+            for figure in ("r2", "mape", "held_out_mape", "held_out_worst")
         },
+        "coefficients": {name: derived(source) for name, source in built.derived.items()},
     }
-
-
-def _note(built: Built) -> str:
-    if built.entry.iterations:
-        return WHOLE
-    return SUMMED if built.entry.measured else f"{SUMMED}; {LINES}"
-
-
-def _scaled(built: Built) -> str:
-    entry = built.entry
-    how = SAME_CHIP if entry.iterations else SCALED
-    return f"{how.format(source=entry.source.name)}; fitted to {entry.iterations or entry.operators} of {entry.origin}"
 
 
 def _five(value: float) -> float:
     return float(f"{value:.5g}") if value != int(value) else int(value)
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")

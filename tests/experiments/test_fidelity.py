@@ -15,7 +15,7 @@ from experiments.fidelity.compare import Comparison, medians
 from experiments.fidelity.fit import Plan, fit, without
 from experiments.fidelity.orders import pairs
 from experiments.fidelity.predict import simulate, trace
-from experiments.fidelity.rows import MEASURED, Row, read
+from experiments.fidelity.rows import FIGURES, MEASURED, Row, read
 from experiments.fidelity.servers import server
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
@@ -62,18 +62,18 @@ def test_errors_are_signed_and_relative_but_for_attainment(tmp_path: Path) -> No
     assert comparison.error == pytest.approx(
         {"throughput": -0.2, "mean_latency": 0.25, "mean_first_token": -0.2, "attainment": -0.25}
     )
-    assert comparison.error_s == pytest.approx({"mean_latency": 3.0, "mean_first_token": -0.25})
+    assert comparison.off == pytest.approx({"mean_latency": 3.0, "mean_first_token": -0.25})
 
 
 def test_a_row_says_whether_it_was_saturated(tmp_path: Path) -> None:
     for attainment, load in (("1", "below"), ("0.7", "near"), ("0.2", "past")):
-        assert Comparison(a_row(tmp_path, attainment_6s=attainment), {}, False).load == load
+        assert a_row(tmp_path, attainment_6s=attainment).load == load
 
 
 def test_medians_are_of_absolute_errors(tmp_path: Path) -> None:
     row = a_row(tmp_path)
     off = [{name: row.measured[name] * (1 + by) for name in MEASURED} for by in (-0.3, 0.1, 0.2)]
-    found = medians([Comparison(row, simulated, False) for simulated in off])
+    found = medians([Comparison(row, simulated) for simulated in off], FIGURES)
     assert found["throughput"]["median"] == pytest.approx(0.2)
     assert found["throughput"]["worst"] == pytest.approx(0.3)
     assert found["mean_latency"]["median_s"] == pytest.approx(2.4)

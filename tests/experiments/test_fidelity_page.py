@@ -24,12 +24,10 @@ from experiments.fidelity import (
     report,
     scatter,
     single_requests,
-    slora_h100,
     vllm_steps,
-    vllm_v0,
 )
 from experiments.fidelity.__main__ import SOURCES, main
-from experiments.fidelity.compare import JUDGED, Comparison, furthest
+from experiments.fidelity.compare import Comparison, furthest
 from experiments.fidelity.page import FIGURES, overview
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
@@ -84,6 +82,7 @@ STEP = {
     "tpot_mean_ms": 10,
     "itl_mean_ms": 10,
 }
+LORASERVE = SOURCES["loraserve"].file
 POOLS_HEAD = "model,lora,max_loras,max_lora_rank,kv_tokens\n"
 SINGLE_HEAD = "model,tp,rank,prompt_tokens,output_tokens,ttft_s,latency_s\n"
 POOL = {
@@ -108,12 +107,12 @@ def fill(folder: Path) -> Path:
     a_file(folder, {}, {"system": "slora_lcfs", "throughput_rps": "1.2"}).rename(folder / "slora_runs.csv")
     test_fidelity_vllm.a_file(folder, {}, {"max_loras": "5"}).rename(folder / "vllm_lora_runs.csv")
     own = test_fidelity_saturating
-    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(folder / slora_h100.FILE)
-    a_file(folder, {}, row=own.VLLM).rename(folder / vllm_v0.FILE)
+    a_file(folder, {}, {"median_ttft_ms": "20000"}, row=own.SLORA).rename(folder / SOURCES["slora_h100"].file)
+    a_file(folder, {}, row=own.VLLM).rename(folder / SOURCES["vllm_v0"].file)
     rows = test_fidelity_vllm_steps.rows()
     test_fidelity_vllm_steps.a_file(folder, rows).rename(folder / vllm_steps.FILE)
     (folder / dlora.FILE).write_text(json.dumps(ARTIFACT))
-    test_profiles.write(folder / single_requests.FILE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
+    test_profiles.write(folder / LORASERVE, [SINGLE, SINGLE | {"prompt_tokens": 400}])
     (folder / base_engine.FILE).mkdir()
     test_fidelity_base_engine.a_run(folder / base_engine.FILE)
     measured = folder / "profiles"
@@ -274,9 +273,9 @@ FAST = [{"exec_type": 2, "num_adapters": 16, "throughput": "fast"}]
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        (single_requests.FILE, "model,tp\nllama_7b,8\n", "has no column rank"),
-        (single_requests.FILE, f"{SINGLE_HEAD}x,8,8,2,2,1,1\n", "'x'"),
-        (single_requests.FILE, f"{SINGLE_HEAD}llama_7b,8,8,2,2,0,1\n", "line 2 has ttft_s"),
+        (LORASERVE, "model,tp\nllama_7b,8\n", "has no column rank"),
+        (LORASERVE, f"{SINGLE_HEAD}x,8,8,2,2,1,1\n", "'x'"),
+        (LORASERVE, f"{SINGLE_HEAD}llama_7b,8,8,2,2,0,1\n", "line 2 has ttft_s"),
         (dlora.FILE, "[]", "is not what dLoRA's artifact plots"),
         (dlora.FILE, json.dumps(ARTIFACT | {"figure12": FAST}), "figure_12 eight_gpus peft 16 is 'fast'"),
         (f"profiles/{profiles.POOLS}", f"{POOLS_HEAD}x,on,4,16,1\n", "line 2 has model 'x'"),
@@ -426,7 +425,7 @@ def test_the_overview_has_the_worst_median_first_and_says_of_which_file() -> Non
 def test_rows_of_s_lora_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path) -> None:
     rows = read(a_file(tmp_path, {"throughput_rps": "1.5"}, {"throughput_rps": "3"}, {"throughput_rps": "9"}))
     compared = [Comparison(row, {"throughput_rps": 1.5}, row is rows[2]) for row in rows]
-    assert [c.row for c in furthest(compared, JUDGED, 5)] == [rows[1], rows[0]], "the last was fitted"
+    assert [c.row for c in furthest(compared, report.JUDGED, 5)] == [rows[1], rows[0]], "the last was fitted"
 
 
 def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
@@ -457,12 +456,12 @@ def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pyte
     refused = Outcome(NOT_SIMULATED, reason="there is no system peft yet")
     monkeypatch.setattr(several, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
     section = dlora.report(again.measured / dlora.FILE, 1)
-    assert (section.tree["rows"], section.pictures) == ([], [])
+    assert (section.tree["rows"], section.picture) == ([], None)
     assert section.printed.endswith("not simulated: there is no system peft yet")
 
 
 def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(made: Made) -> None:
-    rows = single_requests.read(made.measured / single_requests.FILE)
+    rows = single_requests.read(made.measured / LORASERVE)
     assert [row.fitted for row in rows] == [True, False]
     run = scenario(rows[0].overrides)
     assert run.calibration.path == "a100_40g-llama_7b-tp8-loraserve"

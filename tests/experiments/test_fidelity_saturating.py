@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from experiments.fidelity import slora_h100, vllm_v0
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.saturating import simulate
+from experiments.fidelity.saturating import Row, simulate
+from experiments.fidelity.sheets import runs
 from tests.experiments.test_fidelity import a_file
 
 SLORA = {
@@ -37,8 +36,8 @@ VLLM = {
     "ttft_med": "60.0",
 }
 FILES = [
-    pytest.param(slora_h100, SLORA, "median_ttft_ms", id="slora"),
-    pytest.param(vllm_v0, VLLM, "ttft_med", id="vllm"),
+    pytest.param(SLORA, "median_ttft_ms", id="slora"),
+    pytest.param(VLLM, "ttft_med", id="vllm"),
 ]
 
 
@@ -48,14 +47,14 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "module, line, requests_per_s, tokens",
-    [(slora_h100, SLORA, 0.4, 230), (vllm_v0, VLLM, 0.8, 231)],
+    "name, line, requests_per_s, tokens",
+    [("slora_h100", SLORA, 0.4, 230), ("vllm_v0", VLLM, 0.8, 231)],
     ids=["slora", "vllm"],
 )
 def test_requests_that_end_within_the_run_count(
-    tmp_path: Path, module: ModuleType, line: Mapping[str, str], requests_per_s: float, tokens: int
+    tmp_path: Path, name: str, line: Mapping[str, str], requests_per_s: float, tokens: int
 ) -> None:
-    (row,) = module.read(a_file(tmp_path, {}, row=line))
+    (row,) = runs(Row, name, a_file(tmp_path, {}, row=line))
     found = simulate(row.overrides)
     assert found["output_tokens_per_s"] == pytest.approx(requests_per_s * tokens, rel=0.4)
     assert 0.010 < found["itl_s"] < 0.030
@@ -64,13 +63,13 @@ def test_requests_that_end_within_the_run_count(
 
 def test_without_a_number_of_their_own_there_are_as_many_adapters_as_slots(tmp_path: Path) -> None:
     change = {"max_cpu_loras": "", "adapter_rates": "", "rate_by_lora": "0.2"}
-    (row,) = vllm_v0.read(a_file(tmp_path, change, row=VLLM))
+    (row,) = runs(Row, "vllm_v0", a_file(tmp_path, change, row=VLLM))
     assert (row.inputs["adapters"], row.inputs["rate_rps"]) == (4, 0.2)
 
 
-@pytest.mark.parametrize("module, line, first_token", FILES)
+@pytest.mark.parametrize("line, first_token", FILES)
 def test_past_saturation_the_first_token_is_not_judged(
-    tmp_path: Path, module: ModuleType, line: Mapping[str, str], first_token: str
+    tmp_path: Path, line: Mapping[str, str], first_token: str
 ) -> None:
     out = tmp_path / "o.json"
     runs = a_file(tmp_path, {}, {first_token: "20000"}, row=line)
@@ -81,9 +80,9 @@ def test_past_saturation_the_first_token_is_not_judged(
     assert below["error"]["itl_s"] == pytest.approx(below["simulated"]["itl_s"] / 0.016 - 1)
 
 
-@pytest.mark.parametrize("module, line, first_token", FILES)
+@pytest.mark.parametrize("line, first_token", FILES)
 def test_a_mistake_is_said_with_its_line(
-    tmp_path: Path, capsys, module: ModuleType, line: Mapping[str, str], first_token: str
+    tmp_path: Path, capsys, line: Mapping[str, str], first_token: str
 ) -> None:
     assert main(["--runs", str(a_file(tmp_path, {first_token: "x"}, row=line))]) == 2
     assert f"line 2 has {first_token} = 'x', must be a number" in capsys.readouterr().err

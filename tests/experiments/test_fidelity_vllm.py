@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
+from experiments.fidelity.compare import Comparison
 from experiments.fidelity.running import in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.compare import Comparison, groups, medians
 from experiments.fidelity.vllm.rows import Row, read
-from experiments.fidelity.vllm.table import table
+from experiments.fidelity.vllm.table import groups, medians, past, table
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
 from tests.experiments import test_fidelity
@@ -66,7 +66,7 @@ def test_a_row_is_simulated_once(tmp_path: Path, own_cache: Path, monkeypatch: p
     assert len(list(own_cache.iterdir())) == 1
     monkeypatch.setattr(predict, "simulate", lambda _: pytest.fail("simulated again"))
     assert report.figures(row) == first
-    monkeypatch.setattr(report, "FIGURES", "figures=others")
+    monkeypatch.setattr(report, "HASHED", "figures=others")
     with pytest.raises(pytest.fail.Exception, match="simulated again"):
         report.figures(row)
 
@@ -76,24 +76,24 @@ def test_errors_are_signed_relative_and_in_milliseconds(tmp_path: Path) -> None:
     assert comparison.error == pytest.approx(
         {"output_tokens_per_s": -0.2, "itl_mean_ms": 0.25, "ttft_mean_ms": -0.25, "ttft_p50_ms": 0}
     )
-    assert comparison.error_ms == pytest.approx({"itl_mean_ms": 5, "ttft_mean_ms": -20, "ttft_p50_ms": 0})
+    assert comparison.off == pytest.approx({"itl_mean_ms": 5, "ttft_mean_ms": -20, "ttft_p50_ms": 0})
 
 
 def test_a_run_is_saturated_when_first_tokens_take_two_seconds(tmp_path: Path) -> None:
     for ttft_ms, load in (("1999", "below"), ("2000", "past"), ("", "unknown")):
-        assert Comparison(a_row(tmp_path, ttft_mean_ms=ttft_ms), SIMULATED, False).load == load
+        assert a_row(tmp_path, ttft_mean_ms=ttft_ms).load == load
 
 
 def test_a_simulated_run_that_answers_nobody_is_saturated(tmp_path: Path) -> None:
     nobody = {"completed": 0.0, "output_tokens_per_s": 0.0}
     found = Comparison(a_row(tmp_path), nobody, False)
-    assert found.saturated == {"measured": False, "simulated": True}
+    assert past(found) == {"measured": False, "simulated": True}
     assert found.error == {"output_tokens_per_s": -1}
 
 
 def test_first_tokens_are_judged_below_saturation_only(tmp_path: Path) -> None:
-    below, past = a_row(tmp_path), a_row(tmp_path, ttft_mean_ms="200000", ttft_p50_ms="100000")
-    found = medians([Comparison(row, SIMULATED, False) for row in (below, past, past)])
+    below, late = a_row(tmp_path), a_row(tmp_path, ttft_mean_ms="200000", ttft_p50_ms="100000")
+    found = medians([Comparison(row, SIMULATED, False) for row in (below, late, late)])
     assert found["ttft_mean_ms"] == pytest.approx(
         {"median": 0.25, "worst": 0.25, "median_ms": 20, "worst_ms": 20}
     )

@@ -7,10 +7,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.vllm_steps import COLUMNS, START_MS, design, fit, predicted_ms, read
+from experiments.fidelity.vllm_steps import COLUMNS, TERMS, design, fit, predicted_ms, read
 
 LAW = np.array([27.0, 12.0, 0.03, 0.45, 0.3, 0.004, 0.03, 8.0, 25.0])
 """Launches, and then the terms: milliseconds."""
@@ -22,7 +23,7 @@ def rows() -> list[dict[str, float]]:
     for requests, loads, slots, distinct, batch in product(*values):
         row = dict.fromkeys(COLUMNS, 1.0) | {"slots": slots, "distinct": distinct, "batch": batch}
         row |= {"loads": loads, "steps": 5000, "requests": requests, "waiting": 200, "scheduling_s": 0.5}
-        step_ms = float(predicted_ms(LAW, design([row]))[0])
+        step_ms = float(predicted_ms(LAW, design(pd.DataFrame([row])))[0])
         found.append(row | {"duration_s": 5000 * step_ms / 1e3})
     return found
 
@@ -37,7 +38,7 @@ def a_file(folder: Path, table: list[dict[str, float]]) -> Path:
 def test_a_law_of_this_form_is_found_again(tmp_path: Path) -> None:
     known = read(a_file(tmp_path, rows()))
     assert fit(known) == pytest.approx(LAW, rel=0.05)
-    assert len(LAW) == len(START_MS) + 1
+    assert len(LAW) == len(TERMS) + 1
 
 
 def test_a_law_of_another_form_leaves_an_error(tmp_path: Path) -> None:

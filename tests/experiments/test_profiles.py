@@ -252,7 +252,7 @@ def test_lora_goes_by_layers_bytes_and_degree() -> None:
 def test_more_gpus_never_take_longer_without_communication(folder: Path) -> None:
     entries = build.entries()
     built = [build.summed(entries[f"a100_80g-llama_2_7b-tp{tp}"], folder) for tp in (1, 2, 4, 8)]
-    models = [IterationModel(compare._calibration("c", b.entry.target, b.coefficients)) for b in built]
+    models = [IterationModel(one.calibration) for one in built]
     steps_s = [one.decode_s(64, 64 * 512) for one in models]
     assert steps_s == sorted(steps_s, reverse=True)
 

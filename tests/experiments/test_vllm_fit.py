@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from experiments.fidelity.compare import Comparison
 from experiments.fidelity.vllm import fit, steps
 from experiments.fidelity.vllm.rows import MODELS, Row
 from simlora.core.errors import InputError
@@ -115,15 +116,17 @@ def test_residuals_are_relative_errors_in_units_of_accuracy() -> None:
         "ttft_p50_ms": 44.0,
         "completed": 9,
     }
-    assert fit.residuals(below, simulated) == pytest.approx(
+    assert fit.residuals(Comparison(below, simulated)) == pytest.approx(
         [log(1.02) / 0.02, log(0.95) / 0.03, log(1.1) / 0.1]
     )
     past = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=5000.0, ttft_p50_ms=4000.0)
-    assert len(fit.residuals(past, simulated)) == 2, "past saturation the queue says nothing about a step"
+    assert len(fit.residuals(Comparison(past, simulated))) == 2, (
+        "past saturation the queue says nothing about a step"
+    )
 
 
 def test_no_run_counts_for_more_than_the_most() -> None:
-    lost = fit.residuals(row(output_tokens_per_s=100.0), {"output_tokens_per_s": 1.0, "completed": 1})
+    lost = fit.residuals(Comparison(row(output_tokens_per_s=100.0), {"output_tokens_per_s": 1.0}))
     assert lost[0] == -fit.MOST
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.fidelity.vllm import pools
+from experiments.fidelity.vllm.rows import FIGURES
 from simlora.core.errors import InputError
 from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
 
@@ -32,7 +33,7 @@ def test_a_line_says_how_far_off_the_hour_is_with_either_pool(
 ) -> None:
     a_file(tmp_path, {}).rename(tmp_path / "vllm_lora_runs.csv")
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    measured = {name: float(CELLS[name]) for name in pools.NAMES}
+    measured = {figure.column: float(CELLS[figure.column]) for figure in FIGURES}
 
     def figures(row: pools.Row) -> dict[str, float]:
         return {name: value * (1.5 if row.kv_tokens == 250_000 else 1.0) for name, value in measured.items()}

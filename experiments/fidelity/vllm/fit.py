@@ -9,8 +9,8 @@ inter-token latency and, below saturation, of the median time to first token as 
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import date
 from math import log
 from pathlib import Path
@@ -18,20 +18,23 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import yaml
-from joblib import Parallel, delayed
-from numpy.typing import NDArray
+from joblib import Parallel
 from scipy.optimize import least_squares
 
+from experiments.fidelity import fitting
+from experiments.fidelity.compare import Comparison
+from experiments.fidelity.fitting import Floats, evidence
 from experiments.fidelity.vllm import steps
-from experiments.fidelity.vllm.compare import Comparison, medians
 from experiments.fidelity.vllm.predict import simulate
-from experiments.fidelity.vllm.rows import GPU, MODELS, Row, read
+from experiments.fidelity.vllm.rows import GPU, Row, read
+from experiments.fidelity.vllm.table import medians
 from experiments.measured import measured_dir
-from experiments.studies.command import ended, made, parser_of
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
+from experiments.plans import OUT, planned
+from experiments.studies.command import command, option
+from experiments.studies.reading import load as read_sheet
+from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
-from simlora.core.errors import InputError, nearest
+from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 
 PLAN = Path(__file__).with_name("plan.yaml")
@@ -47,7 +50,6 @@ STEPS = 5
 """How often a round tries a point, at most."""
 ENOUGH = 0.97
 """A round that leaves more of the sum of squares is the last one."""
-SOURCE = "fitted to step times and one-hour runs that F. Agullo and others published (arXiv 2508.08343, Apache-2.0)"
 
 
 def chosen(rows: Sequence[Row], model: str, plan: Mapping[str, Any]) -> list[Row]:
@@ -62,14 +64,12 @@ def chosen(rows: Sequence[Row], model: str, plan: Mapping[str, Any]) -> list[Row
     return found
 
 
-def residuals(row: Row, figures: Mapping[str, float]) -> list[float]:
+def residuals(one: Comparison[Row]) -> list[float]:
     """Return the errors of one run in units of accuracy, as logarithms of ratios."""
-    comparison = Comparison(row, figures, True)
-    errors = comparison.error
     return [
-        float(np.clip(log(max(1.0 + errors.get(name, 0.0), 1e-3)) / unit, -MOST, MOST))
+        float(np.clip(log(max(1.0 + one.error.get(name, 0.0), 1e-3)) / unit, -MOST, MOST))
         for name, unit in ACCURACY.items()
-        if name != "ttft_p50_ms" or comparison.load == "below"
+        if name != "ttft_p50_ms" or one.row.load == "below"
     ]
 
 
@@ -86,23 +86,18 @@ def fit(
     given["prefill.intercept_s"] = given["decode.intercept_s"]
     pool = Parallel(n_jobs=-1)
 
-    def calibration(point: NDArray[np.float64]) -> Calibration:
+    def calibration(point: Floats) -> Calibration:
         values = {name: start[name] * float(libm.exp(x)) for name, x in zip(names, point, strict=True)}
         return Calibration("fit", GPU, model, 1, {"kind": "published"}, given | values)
 
-    def at(points: Sequence[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
-        made = [calibration(point) for point in points]
-        figures = pool(delayed(simulate)(row, each) for each in made for row in rows)
-        found = []
-        for index, point in enumerate(points):
-            of_point = figures[index * len(rows) : (index + 1) * len(rows)]
-            units = [
-                unit for row, figure in zip(rows, of_point, strict=True) for unit in residuals(row, figure)
-            ]
-            found.append(np.array([*units, *(PRIOR * point)]))
-        best = min(range(len(points)), key=lambda index: float(found[index] @ found[index]))
-        values = ", ".join(f"{name} {made[best].coefficients[name]:.3g}" for name in names)
-        print(f"  sum of squares {found[best] @ found[best]:.1f} at {values}", file=sys.stderr, flush=True)
+    def at(points: Sequence[Floats]) -> list[Floats]:
+        tried = [calibration(point) for point in points]
+        errors = fitting.residuals(pool, rows, tried, simulate, residuals)
+        found = [np.append(own, PRIOR * point) for own, point in zip(errors, points, strict=True)]
+        squares = [float(each @ each) for each in found]
+        best = tried[int(np.argmin(squares))].coefficients
+        values = ", ".join(f"{name} {best[name]:.3g}" for name in names)
+        print(f"  sum of squares {min(squares):.1f} at {values}", file=sys.stderr, flush=True)
         return found
 
     best = np.zeros(len(names))
@@ -124,65 +119,43 @@ def fit(
     return calibration(best)
 
 
-def as_yaml(
+def provenance(
     calibration: Calibration, rows: Sequence[Row], table: pd.DataFrame, plan: Mapping[str, Any], command: str
-) -> str:
-    """Return the calibration file; `table` is the one of step times."""
+) -> dict[str, Any]:
+    """Say where the coefficients come from and how well they fit; `table` is the one of step times."""
     fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
     found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
-    residual = {
-        name: {key: float(f"{value:.3g}") for key, value in error.items()} for name, error in found.items()
+    return {
+        "kind": "published",
+        "source": plan["source"],
+        "command": command,
+        "date": date.today().isoformat(),
+        "note": plan["note"],
+        "coefficients": {name: derived(entry["source"]) for name, entry in plan["fixed"].items()},
+        **evidence(fitted, found),
     }
-    tree: dict[str, Any] = {
-        "gpu": calibration.gpu,
-        "model": calibration.model,
-        "tp": calibration.tp,
-        "provenance": {
-            "kind": "published",
-            "source": SOURCE,
-            "command": command,
-            "date": date.today().isoformat(),
-            "note": (
-                "vLLM 0.8.5, V1 engine, one H100 of 64 GB. prefill.intercept_s is decode.intercept_s: a step reads the "
-                "weights once. prefill.per_token_s is Llama-3.1-8B's for both models."
-            ),
-            "coefficients": {
-                name: {"kind": "derived", "source": entry["source"]} for name, entry in plan["fixed"].items()
-            },
-            "residuals": residual,
-            "fitted_rows": [row.key for row in rows],
-        },
-    }
-    found = sorted(calibration.coefficients.items())
-    return written(tree, {name: float(f"{value:.5g}") for name, value in found})
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(
+    option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
+    option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
+    OUT,
+)
+def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     """Fit the named models, or all of the plan."""
-    parser = parser_of("experiments.fidelity.vllm.fit", __doc__)
-    parser.add_argument("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)")
-    parser.add_argument(
-        "--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"
-    )
-    parser.add_argument("--out", type=Path, default=CALIBRATIONS, help="folder to write to")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _fit(options))
-
-
-def _fit(options: Namespace) -> None:
-    folder, plan = made(options.out), yaml.safe_load(PLAN.read_text(encoding="utf-8"))
-    for model in options.models:
-        if model not in plan["fit"]:
-            raise InputError(f"there is no plan for {model!r}; {nearest(model, list(plan['fit']))}")
+    plan = read_sheet(PLAN)
+    chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
-    for model in options.models or MODELS.values():
+    for model in chosen_models:
         mine = chosen(rows, model, plan)
         print(f"fitting {model} to {len(mine)} runs …", flush=True)
-        found = fit(model, mine, steps.coefficients(table, model), plan, options.rounds)
-        command = f"python -m experiments.fidelity.vllm.fit {model} --rounds {options.rounds}"
+        found = fit(model, mine, steps.coefficients(table, model), plan, rounds)
+        made_by = f"python -m experiments.fidelity.vllm.fit {model} --rounds {rounds}"
+        said = provenance(found, mine, table, plan, made_by)
+        ordered = dict(sorted(found.coefficients.items()))
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
-        save(path, as_yaml(found, mine, table, plan, command))
+        save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))
         print(f"wrote {path}", flush=True)
 
 

@@ -10,17 +10,16 @@ times inter-token latency is the number of running requests: the memory that was
 from __future__ import annotations
 
 import sys
-from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from experiments.fidelity.vllm.compare import Comparison
+from experiments.fidelity.compare import Comparison
 from experiments.fidelity.vllm.predict import overrides
 from experiments.fidelity.vllm.report import figures, fitted
-from experiments.fidelity.vllm.rows import Row, read
+from experiments.fidelity.vllm.rows import FIGURES, Row, read
 from experiments.measured import measured_dir
 from experiments.scenarios import scenario
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import command, option
 from simlora.core.errors import InputError
 
 TOKENS_EACH = 368
@@ -59,8 +58,9 @@ def line(found: Pool) -> str:
     """Say what was missing, and how far off the hour is with the pool of its row and with that of its figures."""
     row = found.row
     errors = [Comparison(each, figures(each), fitted(row)).error for each in (row, found.smaller)]
+    labels = {figure.name: figure.label.removeprefix("output ") for figure in FIGURES}
     given, own = (
-        ", ".join(f"{name} {100 * error[key]:+.1f} %" for key, name in NAMES.items()) for error in errors
+        ", ".join(f"{label} {100 * error[name]:+.1f} %" for name, label in labels.items()) for error in errors
     )
     return (
         f"line {row.line}: {found.running:.0f} run, {found.missing_bytes / 1e9:.1f} GB of {row.kv_tokens:,} tokens "
@@ -68,25 +68,11 @@ def line(found: Pool) -> str:
     )
 
 
-NAMES = {
-    "output_tokens_per_s": "tokens/s",
-    "itl_mean_ms": "inter-token latency",
-    "ttft_mean_ms": "mean first token",
-    "ttft_p50_ms": "median first token",
-}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+@command(option("lines", nargs="*", type=int, metavar="LINE", default=LINES, help="lines of the file"))
+def main(lines: Sequence[int]) -> None:
     """Print a line for each of the rows."""
-    parser = parser_of("experiments.fidelity.vllm.pools", __doc__)
-    parser.add_argument("lines", nargs="*", type=int, metavar="LINE", default=LINES, help="lines of the file")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _print(options))
-
-
-def _print(options: Namespace) -> None:
     rows = {row.line: row for row in read(measured_dir() / "vllm_lora_runs.csv")}
-    for number in options.lines:
+    for number in lines:
         if number not in rows:
             raise InputError(f"vllm_lora_runs.csv has no line {number}")
         print(line(pool(rows[number])), flush=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 from zlib import crc32
 
-from experiments.fidelity.cells import Cells, number, parsed, read_cells
-from simlora.core.errors import InputError, nearest
+from experiments.fidelity.cells import Cells, number, one_of, parsed, read_cells
+from experiments.fidelity.figures import Figure, figures_of
+from simlora.core.errors import InputError
 
 GPU = "h100_64g"
 MODELS = {"llama-3.1-8b-instruct": "llama_3_1_8b", "qwen-2.5-7b-instruct": "qwen_2_5_7b"}
@@ -16,7 +18,17 @@ SERVER = ("max_loras", "max_cpu_loras", "max_lora_rank")
 COUNTS = (*SERVER, "adapters")
 LISTS = ("module_ranks", "rate_values", "rate_counts")
 NAMES = ("model", *COUNTS, "kv_tokens", *LISTS, "duration_s")
-MEASURED = ("completed", "output_tokens_per_s", "itl_mean_ms", "ttft_mean_ms", "ttft_p50_ms")
+FIGURES = figures_of("vllm")
+MEASURED = ("completed", *(figure.column for figure in FIGURES))
+SATURATED_MS = 2000.0
+"""Mean time to first token from which on a run counts as saturated: its queue grows as long as it lasts."""
+
+
+def saturated(figures: Mapping[str, float]) -> bool | None:
+    """Whether a run was past saturation; None where that was not measured."""
+    if figures.get("completed") == 0:
+        return True
+    return figures["ttft_mean_ms"] >= SATURATED_MS if "ttft_mean_ms" in figures else None
 
 
 @dataclass(frozen=True)
@@ -35,11 +47,23 @@ class Row:
     duration_s: float
     measured: Mapping[str, float]
     place: str
+    figures: ClassVar[Sequence[Figure]] = FIGURES
 
     @property
     def model(self) -> str:
         """Our name of the base model."""
         return MODELS[self.columns["model"]]
+
+    @property
+    def series(self) -> str:
+        """Its model as the file calls it."""
+        return self.columns["model"]
+
+    @property
+    def load(self) -> str:
+        """Where the measured run was: below or past saturation."""
+        past = saturated(self.measured)
+        return "unknown" if past is None else "past" if past else "below"
 
     @property
     def calibration(self) -> str:
@@ -70,8 +94,7 @@ def read(path: Path) -> list[Row]:
 
 
 def _row(cells: Cells, place: str) -> Row:
-    if cells["model"] not in MODELS:
-        raise InputError(f"{place} has model {cells['model']!r}; {nearest(cells['model'] or '', MODELS)}")
+    one_of(MODELS, cells, "model", place)
     rates, counts = _list(cells, "rate_values", place), _whole_list(cells, "rate_counts", place)
     if len(rates) != len(counts):
         raise InputError(

@@ -3,25 +3,30 @@
 A closed batch of b requests, each of p prompt and o output tokens, takes steps of b sequences with
 b * (p + o / 2) tokens of context on average. Adapters drawn at random for n requests among k are
 k * (1 - (1 - 1 / k) ** n) distinct ones. All of it is linear in the coefficients, so non-negative least squares
-on relative errors finds them. Source of the measurements: arXiv 2508.08343, as its authors published them.
+on relative errors finds them: steps.yaml says from which rows. Source of the measurements: arXiv 2508.08343, as its
+authors published them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
+from experiments.fidelity.section import spread
 from experiments.fidelity.vllm.rows import MODELS
+from experiments.profiles.fits import terms_of
+from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import TILE, LoraWork, Vllm
 
+FORMS = Path(__file__).with_suffix(".yaml")
 TABLE = Path("profiles") / "vllm_lora_steps.csv"
 COLUMNS = (
     "kind",
@@ -57,71 +62,26 @@ def read(folder: Path) -> pd.DataFrame:
     return table
 
 
-def _fit(
-    columns: Mapping[str, NDArray[np.float64] | float], seconds: NDArray[np.float64]
-) -> dict[str, float]:
-    """Return non-negative coefficients by column, of the least relative errors."""
-    full = [
-        np.broadcast_to(np.asarray(column, dtype=np.float64), seconds.shape) for column in columns.values()
-    ]
-    found, _ = nnls(np.column_stack(full) / seconds[:, None], np.ones(len(seconds)))
-    return dict(zip(columns, map(float, found), strict=True))
-
-
 def coefficients(table: pd.DataFrame, model: str) -> dict[str, float]:
     """Return what the table says of a model (our name), by coefficient."""
-    theirs = {ours: name for name, ours in MODELS.items()}[model]
-    own = table[table["model"] == theirs]
-    return decode(own) | prefill(table) | slots(own) | adapters(own) | loads(own)
-
-
-def decode(own: pd.DataFrame) -> dict[str, float]:
-    """The base model's decode step."""
-    rows = own[(own["kind"] == "no_lora") & (own["output_tokens_each"] > 1)]
-    size = rows["max_num_seqs"].to_numpy(dtype=np.float64)
-    context = size * (rows["prompt_tokens_each"] + rows["output_tokens_each"] / 2).to_numpy()
-    names = ("decode.intercept_s", "decode.per_sequence_s", "decode.per_context_token_s")
-    return _fit(dict(zip(names, (1.0, size, context), strict=True)), rows["itl_mean_ms"].to_numpy() / 1000)
-
-
-def prefill(table: pd.DataFrame) -> dict[str, float]:
-    """The base model's prefill: requests that want one token, in as few full steps as can be.
-
-    Each of them also costs the client and the front end, which the tokens do not see. Both models are of one
-    size and only Llama was measured with full steps, so it stands for both; a step reads the weights as a decode step.
-    """
-    rows = table[
-        (table["kind"] == "no_lora") & (table["output_tokens_each"] == 1) & (table["requests"] > 1000)
-    ]
-    requests = rows["requests"].to_numpy(dtype=np.float64)
-    found = _fit(
-        {"request": requests, "prefill.per_token_s": requests * rows["prompt_tokens_each"].to_numpy()},
-        rows["duration_s"].to_numpy(),
-    )
-    return {"prefill.per_token_s": found["prefill.per_token_s"]}
-
-
-def slots(own: pd.DataFrame) -> dict[str, float]:
-    """What one request pays for slots that no request uses: the programs of one block of tokens."""
-    rows = own[own["kind"] == "single_request"]
-    count = rows["max_loras"].to_numpy(dtype=np.float64)
-    rank = np.maximum(rows["max_lora_rank"].to_numpy(dtype=np.float64), TILE)
-    columns = {"one": 1.0, "kernels.vllm.per_slot_s": count, "kernels.vllm.per_slot_rank_s": count * rank}
-    found = _fit(columns, rows["itl_mean_ms"].to_numpy() / 1000)
-    del found["one"]  # the base model's step, the request's adapter and what every pass with LoRA costs
+    own = table[table["model"] == _theirs(model)]
+    found = loads(own)
+    for form in read_sheet(FORMS).values():
+        found |= _fit(table if form.get("of") == "both models" else own, form)
     return found
 
 
-def adapters(own: pd.DataFrame) -> dict[str, float]:
-    """What each distinct adapter of a step of many tokens costs, at one number of slots and sequences."""
-    rows = own[(own["kind"] == "lora_batch") & (own["adapters_used"] > 0)]
-    used, size = (
-        rows["adapters_used"].to_numpy(dtype=np.float64),
-        rows["max_num_seqs"].to_numpy(dtype=np.float64),
-    )
-    distinct = used * (1 - (1 - 1 / used) ** size)
-    found = _fit({"one": 1.0, "kernels.vllm.per_adapter_s": distinct}, rows["itl_mean_ms"].to_numpy() / 1000)
-    return {"kernels.vllm.per_adapter_s": found["kernels.vllm.per_adapter_s"]}
+def _fit(table: pd.DataFrame, form: Mapping[str, Any]) -> dict[str, float]:
+    """Return non-negative coefficients of the least relative errors, of terms that are called like coefficients."""
+    rows = table.query(form["rows"], engine="python")
+    rows = rows.assign(rank=rows["max_lora_rank"].clip(lower=TILE))
+    terms, seconds = terms_of(rows, form["terms"]), rows.eval(form["seconds"], engine="python").to_numpy()
+    found, _ = nnls(np.column_stack(list(terms.values())) / seconds[:, None], np.ones(len(seconds)))
+    return {name: float(value) for name, value in zip(terms, found, strict=True) if "." in name}
+
+
+def _theirs(model: str) -> str:
+    return {ours: name for name, ours in MODELS.items()}[model]
 
 
 def simulated(table: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
@@ -129,8 +89,7 @@ def simulated(table: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
 
     Left out are requests for one token, and where the number of sequences is blank, as it changed during the run.
     """
-    theirs = {ours: name for name, ours in MODELS.items()}[calibration.model]
-    own = table[(table["model"] == theirs) & (table["output_tokens_each"] > 1)]
+    own = table[(table["model"] == _theirs(calibration.model)) & (table["output_tokens_each"] > 1)]
     own = own[own["kind"].isin(KINDS) & own["max_num_seqs"].notna()]
     iteration, found = IterationModel(calibration), []
     for row in own.itertuples():
@@ -149,15 +108,8 @@ def simulated(table: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
 def errors(table: pd.DataFrame, calibration: Calibration) -> dict[str, dict[str, float]]:
     """Return the median and the worst relative error of a calibration on the table, by kind of row, in magnitude."""
     steps = simulated(table, calibration)
-    off = (steps["simulated_ms"] / steps["measured_ms"] - 1).abs()
-    return {
-        kind: {
-            "median": float(off[steps["kind"] == kind].median()),
-            "worst": float(off[steps["kind"] == kind].max()),
-        }
-        for kind in KINDS
-        if (steps["kind"] == kind).any()
-    }
+    off = steps["simulated_ms"] / steps["measured_ms"] - 1
+    return {kind: spread(off[steps["kind"] == kind]) for kind in KINDS if (steps["kind"] == kind).any()}
 
 
 def loads(own: pd.DataFrame) -> dict[str, float]:
