@@ -80,6 +80,13 @@ def test_metrics_have_vllms_names_and_count() -> None:
     assert after["vllm:time_to_first_token_seconds_sum"][0][1] == pytest.approx(ttft_s)
 
 
+def test_every_token_of_a_stream_has_its_drift_though_several_come_in_one_event() -> None:
+    front = live(*SLORA, wishes=Wishes(speed=5000.0)).fronts[0]
+    body = {"prompt": "Hello", "max_tokens": 500, "ignore_eos": True, "stream": True}
+    assert post(front, "/v1/completions", body).text.count("data: ") < 400
+    assert front.cluster.drift.tally.count == 500
+
+
 def test_each_replica_of_one_port_has_its_metrics() -> None:
     front = live(*SLORA, "cluster.replicas=3").fronts[0]
     assert get(front, "/metrics").status_code == get(front, "/simlora/state").status_code == 200
