@@ -30,7 +30,6 @@ from experiments.cross_table.why import Part
 from experiments.cross_table.world import HELD_OUT, TRAINING, System
 from experiments.studies.markdown import lines, page, table
 
-COMMAND = "python -m experiments.composition"
 ASKED = 1.10
 """How far ahead of the best published system the composition is asked to be."""
 PROGRESS, AHEAD = "figures/composition/search.png", "figures/composition/ahead.png"
@@ -73,7 +72,6 @@ def markdown(study: Study) -> str:
     left_out = ", ".join(study.found.left_out)
     return page(
         Path(__file__).with_name("page.md"),
-        command=COMMAND,
         verdict="\n".join(verdict(held_out, overall(held_out), study.rows, study.published)),
         against_one=against_one(study),
         ahead_picture=AHEAD,

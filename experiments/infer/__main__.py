@@ -14,7 +14,7 @@ from experiments.infer.comparing import published
 from experiments.infer.drawing import draw
 from experiments.infer.evaluating import Evaluator, place, read_table, write_table
 from experiments.infer.inference import SEEDS, infer, infer_again
-from experiments.infer.saying import as_json, page, terminal
+from experiments.infer.saying import as_json, markdown, terminal
 from experiments.infer.unknowns import read
 from experiments.studies.command import PROJECT, ended, made
 from experiments.studies.draw import write
@@ -98,7 +98,7 @@ def _run(options: argparse.Namespace) -> None:
     command = " ".join(
         ["python -m experiments.infer", unknowns.paper, *(["--fit", options.fit] if fit else [])]
     )
-    files.with_suffix(".md").write_text(page(found, f"{unknowns.paper}.png", command), encoding="utf-8")
+    files.with_suffix(".md").write_text(markdown(found, f"{unknowns.paper}.png", command), encoding="utf-8")
     files.with_suffix(".json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
     write_table(unknowns, found.simulated, len(SEEDS), table)
     print(f"wrote {unknowns.paper}.md, .png, .json and .csv in {out}")
