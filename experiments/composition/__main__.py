@@ -15,7 +15,7 @@ from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, ma
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
 from experiments.composition.space import read as read_space
-from experiments.cross_table.capacities import Asked, Span, search, span
+from experiments.cross_table.capacities import Span, carried_by_seed, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
 from experiments.cross_table.slots import exchanges
@@ -117,13 +117,9 @@ def _oracle(
     ideal = System(
         f"{system.name} with all adapters on the GPU", system.title, {**settings, "loader": "cached"}
     )
-    asked = [Asked(ideal, workload, seed) for workload in world.workloads.values() for seed in seeds]
     near = {(ideal.name, name): here[system.name, name] for name in world.workloads}
-    found = search(world, asked, jobs, near)
-    return {
-        workload.name: span(found[ideal.name, workload.name, seed].rate for seed in seeds)
-        for workload in world.workloads.values()
-    }
+    found = carried_by_seed(world, [ideal], list(world.workloads.values()), seeds, jobs, near)
+    return {name: span(one.rate for one in found[ideal.name, name].values()) for name in world.workloads}
 
 
 def _print(study: Study) -> None:

@@ -138,6 +138,23 @@ def search(
     return {key: found[key] for key in unique}
 
 
+def carried_by_seed(
+    world: World,
+    systems: Sequence[System],
+    workloads: Sequence[Workload],
+    seeds: Iterable[int],
+    jobs: int = -1,
+    near: Mapping[tuple[str, str], float] | None = None,
+) -> dict[tuple[str, str], dict[int, Carried]]:
+    """Return the capacity of every system on every workload, by their names, with every seed."""
+    pairs = [(system, workload) for system in systems for workload in workloads]
+    found = search(world, [Asked(*pair, seed) for pair in pairs for seed in seeds], jobs, near)
+    result: dict[tuple[str, str], dict[int, Carried]] = {}
+    for (system, workload, seed), carried in found.items():
+        result.setdefault((system, workload), {})[seed] = carried
+    return result
+
+
 def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
     """Return the overrides of a system on a workload, or why simlora refuses them."""
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from experiments.cross_table.bound import Bound, bound
-from experiments.cross_table.capacities import Asked, Carried, Span, Use, search, settled, span, times
+from experiments.cross_table.capacities import Carried, Span, Use, carried_by_seed, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
 from simlora.sweeps.running import run_all
@@ -80,11 +80,10 @@ def compare(
     jobs: int = -1,
 ) -> list[Row]:
     """Return a row a workload, without figures. Raises InputError if no system keeps the SLO on it."""
-    asked = [Asked(system, workload, seed) for workload in workloads for system in systems for seed in seeds]
-    carried = search(world, asked, jobs)
+    carried = carried_by_seed(world, systems, workloads, seeds, jobs)
     rows = []
     for workload in workloads:
-        cells = [_cell(system, workload, seeds, carried) for system in systems]
+        cells = [_cell(system, workload, carried[system.name, workload.name]) for system in systems]
         cells.sort(key=lambda cell: -cell.capacity.mean)
         most = cells[0].capacity.mean
         if most <= 0.0:
@@ -124,13 +123,7 @@ def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: 
     return [replace(row, cells=[replace(cell, figures=figures(cell)) for cell in row.cells]) for row in rows]
 
 
-def _cell(
-    system: System,
-    workload: Workload,
-    seeds: Sequence[int],
-    carried: Mapping[tuple[str, str, int], Carried],
-) -> Cell:
-    by_seed = {seed: carried[system.name, workload.name, seed] for seed in seeds}
-    refused = next((one.refused for one in by_seed.values() if one.refused), "")
-    use = Use(*(fmean(parts) for parts in zip(*(one.use for one in by_seed.values()), strict=True)))
-    return Cell(system, workload, by_seed, use, refused=refused)
+def _cell(system: System, workload: Workload, carried: Mapping[int, Carried]) -> Cell:
+    refused = next((one.refused for one in carried.values() if one.refused), "")
+    use = Use(*map(fmean, zip(*(one.use for one in carried.values()), strict=True)))
+    return Cell(system, workload, carried, use, refused=refused)

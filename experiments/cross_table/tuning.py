@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Asked, Carried, search
+from experiments.cross_table.capacities import Carried, carried_by_seed
 from experiments.cross_table.world import System, Workload, World
 from simlora.api.preparing import composed
 
@@ -134,10 +134,9 @@ def carried(
     `near`: what one is expected to, in requests/s by the same names.
     """
     short = [workload.shortened(SHORT) for workload in training]
-    asked = [Asked(system, workload, SEED) for system in systems for workload in short]
-    found = search(world, asked, jobs, near)
+    found = carried_by_seed(world, systems, short, [SEED], jobs, near)
     return {
-        system.name: {workload.name: found[system.name, workload.name, SEED] for workload in short}
+        system.name: {workload.name: found[system.name, workload.name][SEED] for workload in short}
         for system in systems
     }
 
