@@ -150,15 +150,18 @@ def compare_formula(name: str) -> list[Comparison] | None:
 
 
 COMMANDS = {
-    "dlora_lora_cost": "experiments.dlora.kernels",
-    "dlora_imbalance": "experiments.dlora.replicas",
-    "fastlibra_vllm_ttft": "experiments.fastlibra.over_time",
-    "fastlibra_invalid": "experiments.fastlibra.over_time",
-    "loraserve_beside": "experiments.loraserve.co_served",
-    "loraserve_figure_3": "experiments.loraserve.ranks",
-    "loraserve_figure_4": "experiments.loraserve.ranks",
-    "loraserve_figure_5": "experiments.loraserve.ranks",
-    "loraserve_top": "experiments.loraserve.shares",
+    name: f"experiments.{NUMBERS[name].args[0]}"
+    for name in (
+        "dlora_lora_cost",
+        "dlora_imbalance",
+        "fastlibra_vllm_ttft",
+        "fastlibra_invalid",
+        "loraserve_beside",
+        "loraserve_figure_3",
+        "loraserve_figure_4",
+        "loraserve_figure_5",
+        "loraserve_top",
+    )
 }
 """What prints, or draws, numbers that are of no point of a study."""
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from experiments.composition.drawing import draw_ahead, draw_search
 from experiments.composition.frontier import alone, in_other_worlds
@@ -145,16 +146,14 @@ def _write(study: Study, docs: Path) -> None:
 
 def write_csv(path: Path, tried: Sequence[Tried]) -> None:
     """Write a row a trial: its capacities, and what it set."""
-    keys = list(dict.fromkeys(key for one in tried for key in one.composition.settings if key != "system"))
-    workloads = list(tried[0].carried)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["trial", *(f"{name}_rps" for name in workloads), "refused", *keys])
-        for one in tried:
-            able = {} if one.refused else one.carried
-            rates = [f"{able[name].met_rps:g}" if name in able else "" for name in workloads]
-            settings: Mapping[str, object] = one.composition.settings
-            rows.writerow([one.number, *rates, one.refused, *(settings.get(key, "") for key in keys)])
+    table = pd.DataFrame([_csv_row(one, tried[0].carried) for one in tried], dtype=object)
+    table.drop(columns="system").to_csv(path, index=False, lineterminator="\n")
+
+
+def _csv_row(one: Tried, workloads: Iterable[str]) -> dict[str, object]:
+    carried = {} if one.refused else one.carried
+    rates = {f"{name}_rps": f"{carried[name].met_rps:g}" if name in carried else None for name in workloads}
+    return {"trial": one.number, **rates, "refused": one.refused, **one.composition.settings}
 
 
 if __name__ == "__main__":

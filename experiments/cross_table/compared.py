@@ -10,6 +10,7 @@ from experiments.cross_table.bound import Bound, bound
 from experiments.cross_table.capacities import Carried, Span, Use, carried_by_seed, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Outcome, Overrides
 from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import interval
 
@@ -94,33 +95,37 @@ def compare(
 
 def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: int = -1) -> list[Row]:
     """Return rows with what all systems do at the common rate."""
-    runs = {
-        (cell.system.name, row.workload.name, seed): (
-            *overrides,
-            f"{row.workload.key}={row.rate_rps}",
-            f"seed={seed}",
+    runs = [[_at(world, row, cell, seeds) for cell in row.cells] for row in rows]
+    outcomes = run_all([run for of_row in runs for own in of_row for run in own], jobs)
+    return [
+        replace(
+            row,
+            cells=[
+                replace(cell, figures=_figures([outcomes[run] for run in own]))
+                for cell, own in zip(row.cells, of_row, strict=True)
+            ],
         )
-        for row in rows
-        for cell in row.cells
-        if not cell.refused
-        for overrides in (settled(world, cell.system, row.workload),)
-        for seed in seeds
-    }
-    outcomes = run_all(runs.values(), jobs)
+        for row, of_row in zip(rows, runs, strict=True)
+    ]
 
-    def figures(cell: Cell) -> dict[str, Span]:
-        keys = [(cell.system.name, cell.workload.name, seed) for seed in seeds]
-        own = [outcomes[runs[key]] for key in keys if key in runs]
-        found = {}
-        for metric in FIGURES:
-            values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
-            if values:
-                low, high = interval(values)
-                most = min(high, 1.0) if metric in SHARES else high
-                found[metric] = Span(fmean(values), max(low, 0.0), most)
-        return found
 
-    return [replace(row, cells=[replace(cell, figures=figures(cell)) for cell in row.cells]) for row in rows]
+def _at(world: World, row: Row, cell: Cell, seeds: Sequence[int]) -> list[Overrides]:
+    """Return the runs of a system at the common rate."""
+    if cell.refused:
+        return []
+    overrides = (*settled(world, cell.system, row.workload), f"{row.workload.key}={row.rate_rps}")
+    return [(*overrides, f"seed={seed}") for seed in seeds]
+
+
+def _figures(outcomes: Sequence[Outcome]) -> dict[str, Span]:
+    found = {}
+    for metric in FIGURES:
+        values = [value for outcome in outcomes if (value := outcome.figure(metric)) is not None]
+        if values:
+            low, high = interval(values)
+            most = min(high, 1.0) if metric in SHARES else high
+            found[metric] = Span(fmean(values), max(low, 0.0), most)
+    return found
 
 
 def _cell(system: System, workload: Workload, carried: Mapping[int, Carried]) -> Cell:
