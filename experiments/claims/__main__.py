@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.claims import board, evaluate, pictures, verdicts
@@ -15,21 +16,17 @@ from experiments.claims.evaluate import Row
 from experiments.studies.command import JOBS, command, option
 from experiments.studies.reading import known
 from experiments.studies.running import Watch, watched
-from experiments.studies.study import read_all
+from experiments.studies.study import EXPERIMENTS, read_all
+from experiments.studies.study import papers as folders_of
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
-EXPERIMENTS = Path(__file__).resolve().parents[1]
+papers = partial(folders_of, "claims.yaml")
 LIST = EXPERIMENTS.parents[1] / "shared" / "claims.csv"
 PAGE = EXPERIMENTS.parent / "docs" / "claims.md"
 """Where the board of all papers is written."""
 INFERRED = PAGE.parent / "inferred"
 """Where `python -m experiments.infer` has written what it found, a JSON a paper."""
-
-
-def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
-    """Return the folders that have claims, by the paper's name."""
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/claims.yaml"))}
 
 
 def judge(paper: str, folder: Path) -> list[Row]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.claims import verdicts
-from experiments.claims.checks import Comparison, compare
+from experiments.claims.checks import CHECKS, Comparison
 from experiments.claims.claim import Claim
 from experiments.claims.formulas import NUMBERS, compare_formula, printed_by
 from experiments.claims.numbers import shown
@@ -211,7 +211,7 @@ def _checks(claim: Claim, outcomes: Outcomes) -> Judged:
     found = [
         comparison
         for name, arguments in claim.checks
-        for comparison in compare(name, arguments, lambda spot: _number(spot, outcomes))
+        for comparison in CHECKS[name].compare(arguments, lambda spot: _number(spot, outcomes))
     ]
     return _compared(found)
 

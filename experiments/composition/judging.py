@@ -80,14 +80,13 @@ def chosen(
         for one in finalists
     ]
     found = scored(world, asked, workloads, jobs)
-    ranked = {one.number: each.score for one, each in zip(finalists, found, strict=True)}
-    number = max(ranked, key=lambda one: ranked[one])
-    full = next(each for one, each in zip(finalists, found, strict=True) if one.number == number)
+    one, full = max(zip(finalists, found, strict=True), key=lambda pair: pair[1].score)
     plain = without_idle(world, full, base, workloads, jobs)
     system = slim(world, System(NAME, TITLE, plain.system.settings), base, workloads[0])
     kept = differing(world, system, base, workloads[0])
     left_out = [slot for slot in differing(world, full.system, base, workloads[0]) if slot not in kept]
-    return Found(system, plain.score, ranked, number, left_out)
+    ranked = {one.number: each.score for one, each in zip(finalists, found, strict=True)}
+    return Found(system, plain.score, ranked, one.number, left_out)
 
 
 def without_idle(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from experiments.claims.numbers import shown
@@ -17,10 +18,11 @@ from experiments.infer.unknowns import read
 from experiments.studies.command import JOBS, PROJECT, command, made, option
 from experiments.studies.draw import write
 from experiments.studies.reading import known
+from experiments.studies.study import papers as folders_of
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
-EXPERIMENTS = Path(__file__).resolve().parents[1]
+papers = partial(folders_of, "unknowns.yaml")
 BUDGET = {
     "design": "settings spread over all ranges",
     "judged": "of these so many with the claims held back",
@@ -30,11 +32,6 @@ BUDGET = {
     "seeds": "seeds of each setting in the search",
 }
 PAGES = PROJECT / "docs" / "inferred"
-
-
-def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
-    """Return the folders that state unknowns, by the paper's name."""
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/unknowns.yaml"))}
 
 
 @command(
