@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -149,15 +149,15 @@ def read(path: Path = SPACE) -> Space:
         slot: {name: _choice(entry, f"{path}: {slot} {name}") for name, entry in held.items()}
         for slot, held in tree["slots"].items()
     }
+
+    def there(slot: str, names: Iterable[str], place: str) -> None:
+        for name in names:
+            known(name, slots[known(slot, slots, place)], place)
+
     for slot, held in slots.items():
         for name, choice in held.items():
             for other, names in choice.needs.items():
-                for one in names:
-                    known(
-                        one,
-                        slots[known(other, slots, f"{path}: {slot} {name}.needs")],
-                        f"{path}: {slot} {name}.needs",
-                    )
+                there(other, names, f"{path}: {slot} {name}.needs")
     published = {}
     for name, begun in tree["published"].items():
         keys = {key for held in slots.values() for choice in held.values() for key in choice.tuned}
@@ -168,8 +168,7 @@ def read(path: Path = SPACE) -> Space:
         published[name] = {slot: next(iter(held)) for slot, held in slots.items()} | begun
     own = tree.get("own", {})
     for slot, nearest in own.items():
-        for name in (*nearest, *nearest.values()):
-            known(name, slots[known(slot, slots, f"{path}: own")], f"{path}: own {slot}")
+        there(slot, (*nearest, *nearest.values()), f"{path}: own {slot}")
     return Space(slots, published, own)
 
 

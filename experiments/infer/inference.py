@@ -78,24 +78,19 @@ class Inference:
     simulated: Simulated
 
     @property
-    def evaluations(self) -> Sequence[Evaluation]:
-        """All settings that were simulated, each with its seeds."""
-        return self.simulated.all
-
-    @property
     def settings(self) -> int:
         """How many different settings were simulated."""
-        return len({one.place.setting for one in self.evaluations})
+        return len({one.place.setting for one in self.simulated.all})
 
     @property
     def runs(self) -> int:
         """How many runs that took."""
-        return sum(sum(one.runs.values()) for one in self.evaluations)
+        return sum(sum(one.runs.values()) for one in self.simulated.all)
 
     @property
     def seconds(self) -> float:
         """How long they took, one after the other."""
-        return sum(sum(one.seconds.values()) for one in self.evaluations)
+        return sum(sum(one.seconds.values()) for one in self.simulated.all)
 
     def factors(self, fitted: bool, default: bool) -> Floats:
         """Return the median error factor over numbers of claims, for each setting that is left, or for the defaults.

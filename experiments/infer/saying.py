@@ -69,7 +69,7 @@ def summary(found: Inference) -> list[str]:
     judged = [one for one in found.predicted if not one.fitted]
     numbers = [inside for one in judged for inside in one.within()]
     said = [
-        f"{found.settings} settings, {len(found.evaluations)} with their seeds, {found.runs:,} runs, which took "
+        f"{found.settings} settings, {len(found.simulated.all)} with their seeds, {found.runs:,} runs, which took "
         f"{found.seconds / 60:.0f} minutes of one core.",
         "What no setting explains of each claim fitted (s): "
         + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.spreads.items())
