@@ -10,7 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.infer.comparing import LINEAR, TARGET
+from experiments.infer.comparing import shares
 from experiments.infer.inference import Inference, Predicted
 from experiments.infer.posterior import BINS, Posterior
 from experiments.infer.unknowns import Unknown
@@ -58,13 +58,11 @@ def _claims(axes: Axes, predicted: Sequence[Predicted]) -> None:
     rows = [(one, index) for one in predicted for index in range(len(one.numbers))]
     least = np.inf
     for row, (one, index) in enumerate(rows):
-        low, middle, high = (
-            np.sinh(TARGET + q) / LINEAR for q in np.quantile(one.left[:, index], (0.05, 0.5, 0.95))
-        )
+        low, middle, high = shares(np.quantile(one.left[:, index], (0.05, 0.5, 0.95)))
         colour = COLOURS[2] if one.fitted else COLOURS[0]
         axes.plot([low, high], [row, row], color=colour, linewidth=3, solid_capstyle="butt")
         axes.plot(middle, row, "o", color=colour, markersize=4)
-        by_default = np.sinh(TARGET + one.default[:, index].mean()) / LINEAR
+        by_default = shares(one.default[:, index].mean())
         axes.plot(by_default, row, "x", color=COLOURS[1], markersize=5)
         least = min(least, low, by_default)
     axes.axvline(1.0, color=INK, linewidth=0.8)
