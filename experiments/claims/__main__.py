@@ -6,30 +6,27 @@ import csv
 import json
 import os
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from experiments.claims import board, evaluate, pictures, verdicts
 from experiments.claims.claim import read
 from experiments.claims.evaluate import Row
-from experiments.studies.command import JOBS, command, option
+from experiments.studies.command import JOBS, command, made, option, shown, writable
 from experiments.studies.reading import known
 from experiments.studies.running import Watch, watched
-from experiments.studies.study import read_all
+from experiments.studies.study import EXPERIMENTS, read_all
+from experiments.studies.study import papers as folders_of
 from simlora.api.cache import HELP
-from simlora.core.errors import InputError
 
-EXPERIMENTS = Path(__file__).resolve().parents[1]
+papers = partial(folders_of, "claims.yaml")
 LIST = EXPERIMENTS.parents[1] / "shared" / "claims.csv"
 PAGE = EXPERIMENTS.parent / "docs" / "claims.md"
 """Where the board of all papers is written."""
 INFERRED = PAGE.parent / "inferred"
 """Where `python -m experiments.infer` has written what it found, a JSON a paper."""
-
-
-def papers(folder: Path = EXPERIMENTS) -> dict[str, Path]:
-    """Return the folders that have claims, by the paper's name."""
-    return {path.parent.name: path.parent for path in sorted(folder.glob("*/claims.yaml"))}
 
 
 def judge(paper: str, folder: Path) -> list[Row]:
@@ -49,7 +46,7 @@ def notes(rows: Sequence[Row], have: Mapping[str, Path]) -> list[str]:
     with path.open(encoding="utf-8", newline="") as file:
         listed = [(row["paper"], row["id"]) for row in csv.DictReader(file)]
     judged, papers_judged = {row.id for row in rows}, {row.paper for row in rows}
-    missing = {paper: sum(one == paper for one, _ in listed) for paper, _ in listed if paper not in have}
+    missing = Counter(paper for paper, _ in listed if paper not in have)
     found = []
     if missing:
         parts = ", ".join(f"{paper} ({count})" for paper, count in missing.items())
@@ -94,6 +91,10 @@ def main(names: Sequence[str] | None, tree: Path | None, page: Path | None, jobs
     have = papers()
     chosen = {known(name, have, "--paper"): have[name] for name in names or have}
     page = page or (None if names else PAGE)
+    if tree:
+        writable(tree, "--json")
+    if page:
+        writable(made(page.parent, "--markdown") / page.name, "--markdown")
     rows: dict[str, list[Row]] = {}
     with watched(jobs):
         ran: dict[str, Watch] = {}
@@ -106,15 +107,16 @@ def main(names: Sequence[str] | None, tree: Path | None, page: Path | None, jobs
     for line in (*said, *_took(ran)):
         print(line)
     if tree:
-        _write(tree, json.dumps(board.as_json(every, said), indent=1, allow_nan=False) + "\n")
-        print(f"wrote {_shown(tree)}")
+        tree.write_text(
+            json.dumps(board.as_json(every, said), indent=1, allow_nan=False) + "\n", encoding="utf-8"
+        )
+        print(f"wrote {shown(tree)}")
     if page:
         drawn = _draw(rows, chosen, ran, page.parent / "figures")
         asked = "".join(f" --paper {paper}" for paper in names or ())
-        _write(
-            page, board.markdown(every, said, f"python -m experiments.claims{asked}", conditions(INFERRED))
-        )
-        print(f"wrote {_shown(page)} and {len(drawn)} figures in {_shown(page.parent / 'figures')}")
+        text = board.markdown(every, said, f"python -m experiments.claims{asked}", conditions(INFERRED))
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {shown(page)} and {len(drawn)} figures in {shown(page.parent / 'figures')}")
 
 
 def _took(ran: Mapping[str, Watch]) -> list[str]:
@@ -135,19 +137,6 @@ def _draw(
         names = dict.fromkeys(study for row in own for study in row.studies)
         paths += pictures.draw_all(chosen[paper], names, ran[paper], out / paper)
     return paths
-
-
-def _shown(path: Path) -> Path:
-    """Return a path as one would write it in the current folder, if it is in there."""
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
 
 if __name__ == "__main__":

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.claims.evaluate import Row
 from experiments.claims.numbers import error_shown, shown
 from experiments.claims.verdicts import CONTRADICTS, HOLDS, NEAR, NOT_SIMULATED, OFF, VERDICTS
-from experiments.studies.markdown import table
+from experiments.studies.markdown import page, table
 
 WIDTH, CELL = 110, 22
 MEANING = {
@@ -80,39 +81,30 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
 
     `conditions`: by claim, the unpublished conditions under which it comes out, where they were looked for.
     """
-    papers = list(dict.fromkeys(row.paper for row in rows))
-    holding = sum(row.verdict == HOLDS for row in rows)
-    fitted = sum(row.verdict == HOLDS and row.fitted > 0 for row in rows)
-    chosen = sum(row.verdict == HOLDS and row.chosen != "" for row in rows)
-    lines = ["# What the papers claim, and what simlora says", "", f"{summary(rows)}", ""]
-    for verdict, count in counts(rows).items():
-        lines.append(f"* **{count} {verdict}**: {MEANING[verdict]}.")
-    lines += [
-        "",
-        f"Written by `{command}`, with its figures; do not edit it. What a claim compares, and how a sentence of a "
-        "paper is read, stands in `experiments/<paper>/claims.yaml`. Errors are relative, and absolute where 0 was "
-        "published. *Fitted*: to how many of the claim's runs coefficients were fitted; that is so for at least one "
-        f"run of {fitted} of the {holding} claims that hold. Nothing else is fitted to make a claim come out, but for "
-        f"what stands there as chosen, of {chosen} of those that hold. *Figure*: "
-        "those points that claims of this page look at, simulated, and hollow what was printed or measured; "
-        "`python -m experiments.<paper> <figure>` draws all of it, and the experiments that a reason names. Where "
-        "it is a command, that prints the numbers. *True under*: unpublished conditions under which a claim comes out, "
-        "found by `python -m experiments.infer <paper>` within ranges that the paper's sentences bound "
-        "([what must have been so](papers.md)); a claim that was fitted there never holds by that, and "
-        f"{NOT_LOOKED_FOR} means that the claim is not among those of the inference. What a "
-        "reason says was measured by the authors is in their published runs.",
-        "",
-        *[line for note in notes for line in (note, "")],
-    ]
-    for paper in papers:
-        own = [row for row in rows if row.paper == paper]
-        lines += [
-            f"## {paper}",
-            "",
-            table(COLUMNS, [_cells(row, conditions.get(row.id, "")) for row in worst_first(own)]),
-            "",
-        ]
-    return "\n".join(lines)
+    holding = [row for row in rows if row.verdict == HOLDS]
+    return page(
+        Path(__file__).with_name("page.md"),
+        summary=summary(rows),
+        counts="\n".join(
+            f"* **{count} {verdict}**: {MEANING[verdict]}." for verdict, count in counts(rows).items()
+        ),
+        command=command,
+        fitted=sum(row.fitted > 0 for row in holding),
+        holding=len(holding),
+        chosen=sum(row.chosen != "" for row in holding),
+        not_looked_for=NOT_LOOKED_FOR,
+        notes="\n\n".join(notes),
+        papers="\n\n".join(
+            f"## {paper}\n\n{table(COLUMNS, _rows(paper, rows, conditions))}"
+            for paper in dict.fromkeys(row.paper for row in rows)
+        ),
+    )
+
+
+def _rows(paper: str, rows: Sequence[Row], conditions: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
+    for row in worst_first(rows):
+        if row.paper == paper:
+            yield _cells(row, conditions.get(row.id, ""))
 
 
 def _cells(row: Row, condition: str) -> tuple[str, ...]:

@@ -27,26 +27,23 @@ class Comparison:
     passed: bool
 
 
+CURVES = ("curve", "upper", "lower")
+"""The arguments of checks that are curves."""
 Compare = Callable[[Mapping[str, Any], Values], list[Comparison]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a check is called with, the spots it needs and what it compares."""
+    """What a check is called with, and what it compares."""
 
     arguments: Sequence[str]
-    spots: Callable[[Mapping[str, Any]], list[Spot]]
     compare: Compare
 
 
-def spots_of(name: str, arguments: Mapping[str, Any]) -> list[Spot]:
-    """Return the spots that a check needs."""
-    return CHECKS[name].spots(arguments)
-
-
-def compare(name: str, arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
-    """Return the comparisons that a check makes."""
-    return CHECKS[name].compare(arguments, values)
+def spots_of(arguments: Mapping[str, Any]) -> list[Spot]:
+    """Return the spots that a check needs: those of its curves."""
+    curves = [arguments[name] for name in CURVES if name in arguments]
+    return [curve.at(x) for x in _x(arguments) for curve in curves]
 
 
 def _above(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
@@ -119,29 +116,19 @@ def _beside(limit: str, holds: Callable[[float, float], bool]) -> Compare:
 
 
 def _x(arguments: Mapping[str, Any]) -> Sequence[Any]:
+    if "small" in arguments:
+        return [*arguments["small"], arguments["large"]]
     curve: Curve = arguments["curve"] if "curve" in arguments else arguments["upper"]
     chosen: Sequence[Any] = arguments.get("x", curve.x)
     return chosen
 
 
-def _of_pair(arguments: Mapping[str, Any]) -> list[Spot]:
-    return [arguments[name].at(x) for x in _x(arguments) for name in ("upper", "lower")]
-
-
-def _of_curve(arguments: Mapping[str, Any]) -> list[Spot]:
-    return [arguments["curve"].at(x) for x in _x(arguments)]
-
-
-def _of_sizes(arguments: Mapping[str, Any]) -> list[Spot]:
-    return [arguments["curve"].at(x) for x in (*arguments["small"], arguments["large"])]
-
-
 CHECKS = {
-    "above": Check(("upper", "lower"), _of_pair, _above),
-    "widens": Check(("upper", "lower"), _of_pair, _widens),
-    "between": Check(("curve", "least", "most"), _of_curve, _between),
-    "below": Check(("curve", "limit"), _of_curve, _beside("below", lt)),
-    "beyond": Check(("curve", "limit"), _of_curve, _beside("above", gt)),
-    "close": Check(("curve", "within"), _of_curve, _close),
-    "better_when_small": Check(("curve", "small", "large"), _of_sizes, _better_when_small),
+    "above": Check(("upper", "lower"), _above),
+    "widens": Check(("upper", "lower"), _widens),
+    "between": Check(("curve", "least", "most"), _between),
+    "below": Check(("curve", "limit"), _beside("below", lt)),
+    "beyond": Check(("curve", "limit"), _beside("above", gt)),
+    "close": Check(("curve", "within"), _close),
+    "better_when_small": Check(("curve", "small", "large"), _better_when_small),
 }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.checks import CHECKS, spots_of
+from experiments.claims.checks import CHECKS, CURVES, spots_of
 from experiments.claims.formulas import NUMBERS
 from experiments.claims.spots import Limit, Spot, read_curve, read_spot
 from experiments.studies.reading import check, known, listed, load
@@ -81,8 +81,8 @@ class Claim:
         yield from self.spots
         for pair in self.ratios:
             yield from pair
-        for name, arguments in self.checks:
-            yield from spots_of(name, arguments)
+        for _, arguments in self.checks:
+            yield from spots_of(arguments)
 
 
 def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
@@ -164,9 +164,8 @@ def _check(
     (name, arguments), *_ = tree.items()
     required = CHECKS[known(name, CHECKS, f"{place}: check")].arguments
     arguments = check(arguments, f"{place}: {name}", required, ("x",))
-    curves = ("curve", "upper", "lower")
     return name, {
-        key: read_curve(value, f"{place}: {name}", studies, seeds) if key in curves else value
+        key: read_curve(value, f"{place}: {name}", studies, seeds) if key in CURVES else value
         for key, value in arguments.items()
     }
 

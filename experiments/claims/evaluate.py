@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.claims import verdicts
-from experiments.claims.checks import Comparison, compare
+from experiments.claims.checks import CHECKS, Comparison
 from experiments.claims.claim import Claim
 from experiments.claims.formulas import NUMBERS, compare_formula, printed_by
 from experiments.claims.numbers import shown
@@ -145,15 +145,22 @@ def _figures(outcomes: Outcomes) -> Figures:
 
 
 def _value(claim: Claim, outcomes: Outcomes) -> Judged:
+    """Judge values, and increases in per cent behind them."""
     simulated = (
         NUMBERS[claim.computed]() if claim.computed else [_number(spot, outcomes) for spot in claim.spots]
     )
+    if claim.kind == "increase":
+        simulated += [100.0 * (ratio - 1.0) for ratio in _ratios(claim, outcomes)]
     pairs = list(zip(claim.published, simulated, strict=True))
     verdict = verdicts.worst(verdicts.of_value(published, found) for published, found in pairs)
     errors = [found / published - 1 if published else found for published, found in pairs]
     if claim.disagreement:
         return _disagreement(claim, claim.disagreement, Judged(simulated[0], verdict, "", errors))
     return Judged(_one_or_all(simulated), verdict, "", errors)
+
+
+def _ratios(claim: Claim, outcomes: Outcomes) -> list[float]:
+    return [_number(above, outcomes) / _number(below, outcomes) for above, below in claim.ratios]
 
 
 def _disagreement(claim: Claim, disagreement: Mapping[str, Any], judged: Judged) -> Judged:
@@ -177,11 +184,7 @@ def _oom(claim: Claim, outcomes: Outcomes) -> Judged:
 
 
 def _ratio(claim: Claim, outcomes: Outcomes) -> Judged:
-    ratios = (
-        NUMBERS[claim.computed]()
-        if claim.computed
-        else [_number(above, outcomes) / _number(below, outcomes) for above, below in claim.ratios]
-    )
+    ratios = NUMBERS[claim.computed]() if claim.computed else _ratios(claim, outcomes)
     groups = claim.groups or [0] * len(ratios)
     judged = [
         _one_ratio(published, [ratio for ratio, at in zip(ratios, groups, strict=True) if at == index], claim)
@@ -200,16 +203,6 @@ def _one_ratio(published: float, ratios: list[float], claim: Claim) -> Judged:
     return Judged(_one_or_all(ratios), verdicts.of_ratios(published, ratios, claim.sense), "", errors)
 
 
-def _increase(claim: Claim, outcomes: Outcomes) -> Judged:
-    simulated = [_number(spot, outcomes) for spot in claim.spots]
-    simulated += [
-        100.0 * (_number(above, outcomes) / _number(below, outcomes) - 1.0) for above, below in claim.ratios
-    ]
-    pairs = list(zip(claim.published, simulated, strict=True))
-    verdict = verdicts.worst(verdicts.of_value(published, found) for published, found in pairs)
-    return Judged(_one_or_all(simulated), verdict, "", [found / published - 1 for published, found in pairs])
-
-
 def _absent(claim: Claim, outcomes: Outcomes) -> Judged:
     return Judged(None, verdicts.NOT_SIMULATED, claim.reason)
 
@@ -218,9 +211,9 @@ def _checks(claim: Claim, outcomes: Outcomes) -> Judged:
     found = [
         comparison
         for name, arguments in claim.checks
-        for comparison in compare(name, arguments, lambda spot: _number(spot, outcomes))
+        for comparison in CHECKS[name].compare(arguments, lambda spot: _number(spot, outcomes))
     ]
-    return Judged(_passed(found), _verdict(found), _failed(found))
+    return _compared(found)
 
 
 def _formula(claim: Claim, outcomes: Outcomes) -> Judged:
@@ -228,20 +221,17 @@ def _formula(claim: Claim, outcomes: Outcomes) -> Judged:
     if found is None:
         why = f"simlora does not have the function of {claim.formula} yet"
         return Judged(None, verdicts.NOT_SIMULATED, why)
-    return Judged(_passed(found), _verdict(found), _failed(found))
+    return _compared(found)
 
 
-def _verdict(found: Sequence[Comparison]) -> str:
-    return verdicts.of_comparisons([comparison.passed for comparison in found])
-
-
-def _passed(found: Sequence[Comparison]) -> str:
-    return f"{sum(comparison.passed for comparison in found)} of {len(found)} comparisons"
-
-
-def _failed(found: Sequence[Comparison]) -> str:
-    failed = [comparison.says for comparison in found if not comparison.passed]
-    return f"Not so: {'; '.join(failed)}." if failed else ""
+def _compared(found: Sequence[Comparison]) -> Judged:
+    passed = [comparison.passed for comparison in found]
+    failed = "; ".join(comparison.says for comparison in found if not comparison.passed)
+    return Judged(
+        f"{sum(passed)} of {len(found)} comparisons",
+        verdicts.of_comparisons(passed),
+        failed and f"Not so: {failed}.",
+    )
 
 
 def _one_or_all(values: list[float]) -> Any:
@@ -252,7 +242,7 @@ _HOW: dict[str, Callable[[Claim, Outcomes], Judged]] = {
     "value": _value,
     "oom": _oom,
     "ratio": _ratio,
-    "increase": _increase,
+    "increase": _value,
     "order": _checks,
     "trend": _checks,
     "formula": _formula,

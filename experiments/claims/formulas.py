@@ -6,11 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from experiments.claims.checks import Comparison
 from experiments.studies.command import command, option
-from experiments.studies.reading import known
+from experiments.studies.reading import known, load
 from simlora.core.errors import InputError, nearest
 
 GPUS, TOKENS, RANKS, HIDDEN = (2, 4, 8), (1, 100), (8, 64), 6656
@@ -97,44 +98,9 @@ def found_by(module: str, name: str, *arguments: Any) -> list[float]:
     return list(found) if isinstance(found, list) else [float(found)]
 
 
+COMPUTED = load(Path(__file__).with_name("computed.yaml"))
 NUMBERS: dict[str, Callable[[], list[float]]] = {
-    "dlora_lora_cost": partial(found_by, "dlora.kernels", "lora_cost"),
-    "dlora_imbalance": partial(found_by, "dlora.replicas", "imbalance"),
-    "dlora_inference": partial(found_by, "dlora.overhead", "least_inference"),
-    "fastlibra_vllm_ttft": partial(found_by, "fastlibra.over_time", "ttft_ms"),
-    "fastlibra_invalid": partial(found_by, "fastlibra.over_time", "invalid"),
-    "fastlibra_ttft": partial(found_by, "fastlibra.reductions", "ttft"),
-    "fastlibra_tpot": partial(found_by, "fastlibra.reductions", "tpot"),
-    "fastlibra_peak": partial(found_by, "fastlibra.reductions", "peak"),
-    "fastlibra_translation": partial(found_by, "fastlibra.reductions", "translation"),
-    "fastlibra_agent": partial(found_by, "fastlibra.reductions", "agent"),
-    "fastlibra_chatbot_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "chatbot"),
-    "fastlibra_chatbot_tpot": partial(found_by, "fastlibra.reductions", "alone", "tpot_s", "chatbot"),
-    "fastlibra_chatbot_peak": partial(found_by, "fastlibra.reductions", "alone_peak", "chatbot"),
-    "fastlibra_translation_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "translation"),
-    "fastlibra_agent_ttft": partial(found_by, "fastlibra.reductions", "alone", "ttft_s", "agent"),
-    "fastlibra_chatbot_wom": partial(found_by, "fastlibra.averages", "without_in", "chatbot", "wom"),
-    "fastlibra_chatbot_wos": partial(found_by, "fastlibra.averages", "without_in", "chatbot", "wos"),
-    "fastlibra_hbm": partial(found_by, "fastlibra.averages", "hbm"),
-    "fastlibra_hits": partial(found_by, "fastlibra.averages", "hits"),
-    "fastlibra_wom": partial(found_by, "fastlibra.averages", "without", "wom"),
-    "fastlibra_wos": partial(found_by, "fastlibra.averages", "without", "wos"),
-    "fastlibra_wol": partial(found_by, "fastlibra.averages", "without", "wol"),
-    "fastlibra_many": partial(found_by, "fastlibra.averages", "many"),
-    "loraserve_beside": partial(found_by, "loraserve.co_served", "beside", 3.0),
-    "loraserve_figure_3": partial(found_by, "loraserve.ranks", "figure_3"),
-    "loraserve_figure_4": partial(found_by, "loraserve.ranks", "figure_4"),
-    "loraserve_figure_5": partial(found_by, "loraserve.ranks", "figure_5"),
-    "loraserve_throughput": partial(found_by, "loraserve.rates", "throughput"),
-    "loraserve_gpus": partial(found_by, "loraserve.rates", "gpus"),
-    "loraserve_ttft": partial(found_by, "loraserve.improvements", "ttft"),
-    "loraserve_tbt": partial(found_by, "loraserve.improvements", "tbt"),
-    "loraserve_storage": partial(found_by, "loraserve.servers", "fewest_adapters"),
-    "loraserve_four_servers": partial(found_by, "loraserve.scaling", "published_rates", [4]),
-    "loraserve_hundred_adapters": partial(found_by, "loraserve.rates", "throughput", [100]),
-    "loraserve_poisson": partial(found_by, "loraserve.improvements", "poisson"),
-    "loraserve_scaling": partial(found_by, "loraserve.scaling", "published_rates"),
-    "loraserve_top": partial(found_by, "loraserve.shares", "of_the_week"),
+    name: partial(found_by, *how) for name, how in COMPUTED["numbers"].items()
 }
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
 
@@ -149,17 +115,7 @@ def compare_formula(name: str) -> list[Comparison] | None:
         return None
 
 
-COMMANDS = {
-    "dlora_lora_cost": "experiments.dlora.kernels",
-    "dlora_imbalance": "experiments.dlora.replicas",
-    "fastlibra_vllm_ttft": "experiments.fastlibra.over_time",
-    "fastlibra_invalid": "experiments.fastlibra.over_time",
-    "loraserve_beside": "experiments.loraserve.co_served",
-    "loraserve_figure_3": "experiments.loraserve.ranks",
-    "loraserve_figure_4": "experiments.loraserve.ranks",
-    "loraserve_figure_5": "experiments.loraserve.ranks",
-    "loraserve_top": "experiments.loraserve.shares",
-}
+COMMANDS = {name: f"experiments.{COMPUTED['numbers'][name][0]}" for name in COMPUTED["printed"]}
 """What prints, or draws, numbers that are of no point of a study."""
 
 

@@ -18,8 +18,7 @@ from experiments.studies import draw as drawn
 from experiments.studies import draw_several, fitted, measured
 from experiments.studies.command import made
 from experiments.studies.draw import draw
-from experiments.studies.fitted import was_fitted
-from experiments.studies.gathered import Gathered
+from experiments.studies.gathered import gather_one
 from experiments.studies.points import Point, point, points, seeded
 from experiments.studies.running import Watch
 from experiments.studies.several import Several, read_seeds
@@ -103,13 +102,7 @@ def _rows(folder: Path) -> list[measured.Row] | None:
 
 def _draw(study: Study, found: Found, path: Path) -> None:
     rows = _rows(measured_dir())
-    gathered = [
-        Gathered(
-            one, outcome, measured.published(study, one, rows), was_fitted(one.settings, outcome.summary)
-        )
-        for one, (outcome,) in found
-    ]
-    draw(study, gathered, path, DPI)
+    draw(study, [gather_one(study, one, outcome, rows) for one, (outcome,) in found], path, DPI)
 
 
 def _draw_seeds(study: Study, found: Found, path: Path, is_dlora: bool) -> None:

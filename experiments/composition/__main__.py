@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+
+import pandas as pd
 
 from experiments.composition.drawing import draw_ahead, draw_search
 from experiments.composition.frontier import alone, in_other_worlds
@@ -14,8 +15,9 @@ from experiments.composition.own import as_published, told_wrong
 from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, markdown, verdict
 from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
+from experiments.composition.space import Space
 from experiments.composition.space import read as read_space
-from experiments.cross_table.capacities import Asked, Span, search, span
+from experiments.cross_table.capacities import Span, carried_by_seed, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
 from experiments.cross_table.slots import exchanges
@@ -54,43 +56,12 @@ def main(trials: int, seeds: int, jobs: int, docs: Path | None, publish: Path | 
     """Search, judge, print and write."""
     whole("--trials", trials, "compositions", least=1)
     whole("--seeds", seeds, "seeds", least=1)
-    world, every = read(), range(seeds)
     whole_study = (trials, seeds) == (TRIALS, SEEDS)
     docs = docs or (ROOT / "docs" if whole_study else None)
     publish = publish or (SYSTEM if whole_study else None)
     if docs:
         made((docs / AHEAD).parent, "--docs")
-    base = world.systems[BASE]
-    space = read_space()
-    searched = explore(world, space, world.of(TRAINING), trials, jobs, _tell)
-    found = chosen(world, searched.tried, base, world.of(TRAINING), jobs)
-    rivals = tuned(world, list(world.systems.values()), world.of(TRAINING), jobs)
-    published = [one.system for one in rivals]
-    rows = compare(world, [found.system, *published], list(world.workloads.values()), every, jobs)
-    held_out = [row for row in rows if row.workload.part == HELD_OUT]
-    cells = [(row, cell_of(row, NAME)) for row in held_out]
-    others = [*as_published(space, found.system), *told_wrong(world, found.system)]
-    swaps = [[*exchanges(world, found.system, base, row.workload), *others] for row in held_out]
-    swapped = parts(world, cells, swaps, jobs)
-    here = {
-        (cell.system.name, row.workload.name): cell.carried[every[0]].met_rps
-        for row in rows
-        for cell in row.cells
-    }
-    study = Study(
-        search=searched,
-        found=found,
-        text=text(found.system, world.same),
-        rows=rows,
-        published=published,
-        ablation={row.workload.name: one for row, one in zip(held_out, swapped, strict=True)},
-        oracle=_oracle(world, found.system, every, here, jobs),
-        alone=alone(searched.tried, [one.carried for one in rivals], world.of(TRAINING)),
-        others=in_other_worlds(
-            world, [row.workload for row in held_out], found.system, published, here, jobs
-        ),
-        seeds=seeds,
-    )
+    study = _study(read(), read_space(), trials, range(seeds), jobs)
     _print(study)
     if docs:
         _write(study, docs)
@@ -98,6 +69,39 @@ def main(trials: int, seeds: int, jobs: int, docs: Path | None, publish: Path | 
     if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != study.text):
         publish.write_text(study.text, encoding="utf-8")
         print(publish)
+
+
+def _study(world: World, space: Space, trials: int, seeds: Sequence[int], jobs: int) -> Study:
+    base, training = world.systems[BASE], world.of(TRAINING)
+    searched = explore(world, space, training, trials, jobs, _tell)
+    found = chosen(world, searched.tried, base, training, jobs)
+    rivals = tuned(world, list(world.systems.values()), training, jobs)
+    published = [one.system for one in rivals]
+    rows = compare(world, [found.system, *published], list(world.workloads.values()), seeds, jobs)
+    held_out = [row for row in rows if row.workload.part == HELD_OUT]
+    cells = [(row, cell_of(row, NAME)) for row in held_out]
+    others = [*as_published(space, found.system), *told_wrong(world, found.system)]
+    swaps = [[*exchanges(world, found.system, base, row.workload), *others] for row in held_out]
+    swapped = parts(world, cells, swaps, jobs)
+    here = {
+        (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
+        for row in rows
+        for cell in row.cells
+    }
+    return Study(
+        search=searched,
+        found=found,
+        text=text(found.system, world.same),
+        rows=rows,
+        published=published,
+        ablation={row.workload.name: one for row, one in zip(held_out, swapped, strict=True)},
+        oracle=_oracle(world, found.system, seeds, here, jobs),
+        alone=alone(searched.tried, [one.carried for one in rivals], training),
+        others=in_other_worlds(
+            world, [row.workload for row in held_out], found.system, published, here, jobs
+        ),
+        seeds=len(seeds),
+    )
 
 
 def _tell(tried: Sequence[Tried]) -> None:
@@ -117,13 +121,9 @@ def _oracle(
     ideal = System(
         f"{system.name} with all adapters on the GPU", system.title, {**settings, "loader": "cached"}
     )
-    asked = [Asked(ideal, workload, seed) for workload in world.workloads.values() for seed in seeds]
     near = {(ideal.name, name): here[system.name, name] for name in world.workloads}
-    found = search(world, asked, jobs, near)
-    return {
-        workload.name: span(found[ideal.name, workload.name, seed].rate for seed in seeds)
-        for workload in world.workloads.values()
-    }
+    found = carried_by_seed(world, [ideal], list(world.workloads.values()), seeds, jobs, near)
+    return {name: span(one.rate for one in found[ideal.name, name].values()) for name in world.workloads}
 
 
 def _print(study: Study) -> None:
@@ -149,16 +149,14 @@ def _write(study: Study, docs: Path) -> None:
 
 def write_csv(path: Path, tried: Sequence[Tried]) -> None:
     """Write a row a trial: its capacities, and what it set."""
-    keys = list(dict.fromkeys(key for one in tried for key in one.composition.settings if key != "system"))
-    workloads = list(tried[0].carried)
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["trial", *(f"{name}_rps" for name in workloads), "refused", *keys])
-        for one in tried:
-            able = {} if one.refused else one.carried
-            rates = [f"{able[name].met_rps:g}" if name in able else "" for name in workloads]
-            settings: Mapping[str, object] = one.composition.settings
-            rows.writerow([one.number, *rates, one.refused, *(settings.get(key, "") for key in keys)])
+    table = pd.DataFrame([_csv_row(one, tried[0].carried) for one in tried], dtype=object)
+    table.drop(columns="system").to_csv(path, index=False, lineterminator="\n")
+
+
+def _csv_row(one: Tried, workloads: Iterable[str]) -> dict[str, object]:
+    carried = {} if one.refused else one.carried
+    rates = {f"{name}_rps": f"{carried[name].met_rps:g}" if name in carried else None for name in workloads}
+    return {"trial": one.number, **rates, "refused": one.refused, **one.composition.settings}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.composition.judging import NAME, TITLE
-from experiments.cross_table.capacities import Asked, Carried, Reading, geometric, search, span, times
+from experiments.cross_table.capacities import Carried, Reading, carried_by_seed, geometric, span, times
 from experiments.cross_table.page import spanned
 from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
 from experiments.studies.command import JOBS, command, option
@@ -71,16 +71,13 @@ def _carried(
     expected: Mapping[str, float],
 ) -> dict[str, dict[int, Carried]]:
     """Return what a system carries by workload and seed."""
-    asked = [Asked(system, workload, seed) for workload in workloads for seed in seeds]
     near = {(system.name, name): rate for name, rate in expected.items()}
-    found = search(world, asked, jobs, near)
-    for workload in workloads:
-        if reason := found[system.name, workload.name, seeds[0]].refused:
-            print(f"  refused: {system.title} on {workload.name}: {reason}")
-    return {
-        workload.name: {seed: found[system.name, workload.name, seed] for seed in seeds}
-        for workload in workloads
-    }
+    found = carried_by_seed(world, [system], workloads, seeds, jobs, near)
+    result = {workload.name: found[system.name, workload.name] for workload in workloads}
+    for name, carried in result.items():
+        if reason := carried[seeds[0]].refused:
+            print(f"  refused: {system.title} on {name}: {reason}")
+    return result
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from matplotlib import pyplot as plt
+
 from experiments.composition.search import Tried
 from experiments.cross_table.capacities import Reading, span
 from experiments.cross_table.compared import Row
@@ -18,8 +20,6 @@ BLUE, AMBER = COLOURS[:2]
 
 def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> None:
     """Draw the score of every trial, the published systems' among them, and the best so far."""
-    from matplotlib import pyplot as plt
-
     done = [(one.number, math.exp(one.score)) for one in tried if one.ranks]
     numbers, rates = [number for number, _ in done], [rate for _, rate in done]
     first = sum(number < len(begun) for number in numbers)
@@ -49,8 +49,6 @@ def draw_ahead(
     rows: Sequence[Row], ratios: dict[str, dict[int, Reading]], rivals: dict[str, str], path: Path
 ) -> None:
     """Draw, for each workload, how many times the best published system's capacity the composition has."""
-    from matplotlib import pyplot as plt
-
     figure, ax = plt.subplots(figsize=(8, 1.3 + 0.42 * len(rows)), layout="constrained")
     for place, row in enumerate(reversed(rows)):
         found = span(ratios[row.workload.name].values())

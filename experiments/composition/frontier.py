@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.composition.judging import overall
 from experiments.composition.search import Search, Tried
-from experiments.cross_table.capacities import Asked, Carried, Reading, Span, search, span, times
+from experiments.cross_table.capacities import Carried, Reading, Span, carried_by_seed, span, times
 from experiments.cross_table.world import System, Workload, World
 
 WORLDS: Mapping[str, Mapping[str, Any]] = {
@@ -82,42 +82,35 @@ def in_other_worlds(
 
     `here`: what each carries in this world, in requests/s by its name and the workload's.
     """
-    result = []
-    for about, changed in WORLDS.items():
-        other = world.but(changed)
-        able = {each.name: _able(published, each, here) for each in workloads}
-        asked = [Asked(one, each, SEEDS[0]) for each in workloads for one in (system, *able[each.name])]
-        begun = search(other, asked, jobs, here)
-        rivals = {each.name: _rivals(able[each.name], each, begun) for each in workloads}
-        asked = [
-            Asked(one, each, seed)
-            for each in workloads
-            for one in (system, *rivals[each.name])
-            for seed in SEEDS
-        ]
-        found = search(other, asked, jobs, here)
-        ratios = {}
-        for name, nearest in rivals.items():
-            by_system = {
-                one.name: {seed: found[one.name, name, seed] for seed in SEEDS} for one in (system, *nearest)
-            }
-            best = max(
-                (by_system[one.name] for one in nearest),
-                key=lambda by_seed: span(carried.rate for carried in by_seed.values()).mean,
-            )
-            ratios[name] = times(by_system[system.name], best)
-        result.append(Elsewhere(about, ratios))
-    return result
+    return [
+        Elsewhere(
+            about,
+            {
+                each.name: _ahead_in(world.but(changed), each, system, published, here, jobs)
+                for each in workloads
+            },
+        )
+        for about, changed in WORLDS.items()
+    ]
 
 
-def _able(
-    published: Sequence[System], workload: Workload, here: Mapping[tuple[str, str], float]
-) -> list[System]:
-    most = max(here[one.name, workload.name] for one in published)
-    return [one for one in published if here[one.name, workload.name] >= NEARLY * most]
-
-
-def _rivals(
-    published: Sequence[System], workload: Workload, found: Mapping[tuple[str, str, int], Carried]
-) -> list[System]:
-    return sorted(published, key=lambda one: -found[one.name, workload.name, SEEDS[0]].met_rps)[:RIVALS]
+def _ahead_in(
+    world: World,
+    workload: Workload,
+    system: System,
+    published: Sequence[System],
+    here: Mapping[tuple[str, str], float],
+    jobs: int,
+) -> dict[int, Reading]:
+    """Return how many times the best published system's capacity a system carries, seed by seed."""
+    name = workload.name
+    most = max(here[one.name, name] for one in published)
+    able = [one for one in published if here[one.name, name] >= NEARLY * most]
+    begun = carried_by_seed(world, [system, *able], [workload], SEEDS[:1], jobs, here)
+    rivals = sorted(able, key=lambda one: -begun[one.name, name][SEEDS[0]].met_rps)[:RIVALS]
+    found = carried_by_seed(world, [system, *rivals], [workload], SEEDS, jobs, here)
+    best = max(
+        (found[one.name, name] for one in rivals),
+        key=lambda carried: span(one.rate for one in carried.values()).mean,
+    )
+    return times(found[system.name, name], best)

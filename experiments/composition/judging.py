@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from experiments.composition.search import Tried
-from experiments.cross_table.capacities import Asked, Carried, Reading, Span, geometric, search, span, times
+from experiments.cross_table.capacities import Carried, Reading, Span, carried_by_seed, geometric, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import differing, exchanges, slim
 from experiments.cross_table.tuning import SEED, score
@@ -36,17 +36,17 @@ class Scored(NamedTuple):
     """A system, and what it carries on the training workloads with every seed."""
 
     system: System
-    carried: Mapping[tuple[str, int], Carried]
+    carried: Mapping[str, Mapping[int, Carried]]
 
     @property
     def score(self) -> float:
         """The mean over workloads and seeds of the logarithm of the capacity."""
-        return score(list(self.carried.values()))
+        return score([one for by_seed in self.carried.values() for one in by_seed.values()])
 
     @property
     def expected(self) -> dict[str, float]:
         """What it carries of each workload with the first seed, in requests/s."""
-        return {workload: one.met_rps for (workload, seed), one in self.carried.items() if seed == SEEDS[0]}
+        return {workload: by_seed[SEEDS[0]].met_rps for workload, by_seed in self.carried.items()}
 
 
 def scored(
@@ -56,11 +56,12 @@ def scored(
     jobs: int,
 ) -> list[Scored]:
     """Return what systems carry, each given with what it is expected to by workload, in requests/s."""
-    asked = [Asked(one, workload, seed) for one, _ in systems for workload in workloads for seed in SEEDS]
     near = {(one.name, workload): rate for one, expected in systems for workload, rate in expected.items()}
-    found = search(world, asked, jobs, near)
-    cells = [(workload.name, seed) for workload in workloads for seed in SEEDS]
-    return [Scored(one, {cell: found[one.name, *cell] for cell in cells}) for one, _ in systems]
+    found = carried_by_seed(world, [one for one, _ in systems], workloads, SEEDS, jobs, near)
+    return [
+        Scored(one, {workload.name: found[one.name, workload.name] for workload in workloads})
+        for one, _ in systems
+    ]
 
 
 def chosen(
@@ -79,14 +80,13 @@ def chosen(
         for one in finalists
     ]
     found = scored(world, asked, workloads, jobs)
-    ranked = {one.number: each.score for one, each in zip(finalists, found, strict=True)}
-    number = max(ranked, key=lambda one: ranked[one])
-    full = next(each for one, each in zip(finalists, found, strict=True) if one.number == number)
+    one, full = max(zip(finalists, found, strict=True), key=lambda pair: pair[1].score)
     plain = without_idle(world, full, base, workloads, jobs)
     system = slim(world, System(NAME, TITLE, plain.system.settings), base, workloads[0])
     kept = differing(world, system, base, workloads[0])
     left_out = [slot for slot in differing(world, full.system, base, workloads[0]) if slot not in kept]
-    return Found(system, plain.score, ranked, number, left_out)
+    ranked = {one.number: each.score for one, each in zip(finalists, found, strict=True)}
+    return Found(system, plain.score, ranked, one.number, left_out)
 
 
 def without_idle(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
+from optuna.trial import TrialState
 
 from experiments.composition.space import Composition, Space
 from experiments.cross_table.capacities import Carried
@@ -96,13 +97,7 @@ def explore(
             found = evaluated(world, compositions, workloads, jobs, len(tried), leader, near)
             for trial, one in zip(asked, found, strict=True):
                 tried.append(one)
-                if one.refused:
-                    study.tell(trial, state=optuna.trial.TrialState.FAIL)
-                elif one.left_off:
-                    trial.report(one.score, step=len(one.carried))
-                    study.tell(trial, state=optuna.trial.TrialState.PRUNED)
-                else:
-                    study.tell(trial, one.score)
+                _hear(study, trial, one)
             tell(tried)
 
     def try_all(several: Sequence[Mapping[str, Any]], near: bool = True) -> None:
@@ -130,6 +125,17 @@ def explore(
         better.sort(key=lambda one: one.score)  # the best change of a slot is made last, and stays
         try_all([together(values, [variations[one.number - last] for one in better])])
     return Search(tried, list(space.published), trials, centre.number, neighbours)
+
+
+def _hear(study: optuna.Study, trial: optuna.Trial, one: Tried) -> None:
+    """Let Optuna know what became of a trial."""
+    if one.refused:
+        study.tell(trial, state=TrialState.FAIL)
+    elif one.left_off:
+        trial.report(one.score, step=len(one.carried))
+        study.tell(trial, state=TrialState.PRUNED)
+    else:
+        study.tell(trial, one.score)
 
 
 def together(values: Mapping[str, Any], changed: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

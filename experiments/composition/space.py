@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
+
+from optuna.trial import BaseTrial
 
 from experiments.cross_table.slots import POLICIES
 from experiments.studies.reading import check, known, listed, load
@@ -15,16 +17,6 @@ from simlora.core.errors import InputError
 SPACE = Path(__file__).with_name("space.yaml")
 DIGITS = 3
 """Significant digits of a number that is tuned: more say nothing, and are written in commands."""
-
-
-class Trial(Protocol):
-    """What Optuna's trials and a table of values have in common."""
-
-    def suggest_categorical(self, name: str, choices: list[Any]) -> Any: ...
-
-    def suggest_float(self, name: str, low: float, high: float, *, log: bool = False) -> float: ...
-
-    def suggest_int(self, name: str, low: int, high: int, *, log: bool = False) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +45,7 @@ class Range:
         halves = (replace(self, high=value), replace(self, low=value))
         return [one.middle for one in halves if one.middle != value]
 
-    def suggested(self, trial: Trial, key: str) -> Any:
+    def suggested(self, trial: BaseTrial, key: str) -> Any:
         """Return what a trial tunes the key to."""
         if self.values:
             return trial.suggest_categorical(key, list(self.values))
@@ -130,7 +122,7 @@ class Space:
             for beside in span.near(values[key])
         ]
 
-    def suggested(self, trial: Trial) -> Composition:
+    def suggested(self, trial: BaseTrial) -> Composition:
         """Return the composition that a trial asks for. What is tuned goes by its key.
 
         A choice that needs what other slots do not hold gives way to the first of its slot that does not.
@@ -157,15 +149,15 @@ def read(path: Path = SPACE) -> Space:
         slot: {name: _choice(entry, f"{path}: {slot} {name}") for name, entry in held.items()}
         for slot, held in tree["slots"].items()
     }
+
+    def there(slot: str, names: Iterable[str], place: str) -> None:
+        for name in names:
+            known(name, slots[known(slot, slots, place)], place)
+
     for slot, held in slots.items():
         for name, choice in held.items():
             for other, names in choice.needs.items():
-                for one in names:
-                    known(
-                        one,
-                        slots[known(other, slots, f"{path}: {slot} {name}.needs")],
-                        f"{path}: {slot} {name}.needs",
-                    )
+                there(other, names, f"{path}: {slot} {name}.needs")
     published = {}
     for name, begun in tree["published"].items():
         keys = {key for held in slots.values() for choice in held.values() for key in choice.tuned}
@@ -176,8 +168,7 @@ def read(path: Path = SPACE) -> Space:
         published[name] = {slot: next(iter(held)) for slot, held in slots.items()} | begun
     own = tree.get("own", {})
     for slot, nearest in own.items():
-        for name in (*nearest, *nearest.values()):
-            known(name, slots[known(slot, slots, f"{path}: own")], f"{path}: own {slot}")
+        there(slot, (*nearest, *nearest.values()), f"{path}: own {slot}")
     return Space(slots, published, own)
 
 

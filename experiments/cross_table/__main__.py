@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from experiments.cross_table.slots import exchanges
 from experiments.cross_table.tuning import tuned
 from experiments.cross_table.why import parts
 from experiments.cross_table.world import TRAINING, System, World, read
-from experiments.studies.command import ended, made
+from experiments.studies.command import JOBS, command, made, option
 from experiments.studies.reading import known
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
@@ -27,59 +26,55 @@ SEEDS = 3
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Compare, print and write; 0 when done, 2 for bad input, 130 when interrupted."""
-    world = read()  # whose names the help has
-    world = replace(world, systems={**world.systems, COMPOSED.name: COMPOSED})
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.cross_table",
-        description="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each "
-        "carries, what it costs, who wins and which of its slots does it.",
-        epilog=f"The whole table takes twenty minutes of two cores. {HELP}",
-    )
-    parser.add_argument("--workload", action="append", help=f"only this one: {', '.join(world.workloads)}")
-    parser.add_argument("--system", action="append", help=f"only this one: {', '.join(world.systems)}")
-    parser.add_argument(
-        "--seeds", type=int, default=SEEDS, help=f"searches of each capacity (default: {SEEDS})"
-    )
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    parser.add_argument(
+def with_composed(world: World) -> World:
+    """Return a world that has the composition too."""
+    return replace(world, systems={**world.systems, COMPOSED.name: COMPOSED})
+
+
+NAMES = with_composed(read())
+
+
+@command(
+    option("--workload", action="append", help=f"only this one: {', '.join(NAMES.workloads)}"),
+    option("--system", action="append", help=f"only this one: {', '.join(NAMES.systems)}"),
+    option("--seeds", type=int, default=SEEDS, help=f"searches of each capacity (default: {SEEDS})"),
+    JOBS,
+    option(
         "--docs",
         type=Path,
         help="folder of cross_table.md and its figure (default: docs, for the whole table with the default seeds)",
-    )
-    options = parser.parse_args(arguments)
-    return ended(lambda: _cross(world, options))
-
-
-def _cross(world: World, options: argparse.Namespace) -> None:
-    whole("--seeds", options.seeds, "searches", least=1)
+    ),
+    about="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each carries, "
+    "what it costs, who wins and which of its slots does it.",
+    epilog=f"The whole table takes twenty minutes of two cores. {HELP}",
+)
+def main(
+    workload: Sequence[str] | None, system: Sequence[str] | None, seeds: int, jobs: int, docs: Path | None
+) -> None:
+    """Compare, print and write."""
+    whole("--seeds", seeds, "searches", least=1)
+    world = with_composed(read())
     workloads = [
-        world.workloads[known(name, world.workloads, "--workload")]
-        for name in options.workload or world.workloads
+        world.workloads[known(name, world.workloads, "--workload")] for name in workload or world.workloads
     ]
-    systems = [
-        world.systems[known(name, world.systems, "--system")] for name in options.system or world.systems
-    ]
-    whole_table = not (options.workload or options.system) and options.seeds == SEEDS
-    docs = options.docs or (DOCS if whole_table else None)
+    systems = [world.systems[known(name, world.systems, "--system")] for name in system or world.systems]
+    docs = docs or (None if workload or system or seeds != SEEDS else DOCS)
     if docs is not None:
         made((docs / PICTURE).parent, "--docs")
-    systems = [one.system for one in tuned(world, systems, world.of(TRAINING), options.jobs)]
-    seeds = range(options.seeds)
-    rows = compare(world, systems, workloads, seeds, options.jobs)
-    rows = with_figures(world, rows, seeds, options.jobs)
+    systems = [one.system for one in tuned(world, systems, world.of(TRAINING), jobs)]
+    rows = compare(world, systems, workloads, range(seeds), jobs)
+    rows = with_figures(world, rows, range(seeds), jobs)
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]
     swaps = [exchanges(world, cell.system, base, row.workload) for row, cell in winners]
-    swapped = parts(world, winners, swaps, options.jobs)
+    swapped = parts(world, winners, swaps, jobs)
     reasons = dict(zip((row.workload.name for row in rows), swapped, strict=True))
     for row in rows:
         print(_printed(row))
         print(f"  {row.best.system.title}: {why(reasons[row.workload.name])}")
     if docs is not None:
         draw(rows, systems, docs / PICTURE)
-        (docs / "cross_table.md").write_text(markdown(world, rows, reasons, options.seeds), encoding="utf-8")
+        (docs / "cross_table.md").write_text(markdown(world, rows, reasons, seeds), encoding="utf-8")
         print(docs / "cross_table.md")
 
 

@@ -112,45 +112,53 @@ def search(
     near by it takes half as many runs. Runs are kept, so that what was searched before takes no time. What is found
     does not depend on `jobs`, nor on which other systems and workloads are asked.
     """
-    unique = {(one.system.name, one.workload.name, one.seed): one for one in asked}
-    first: dict[tuple[str, str], Asked] = {}
-    for one in unique.values():
-        first.setdefault((one.system.name, one.workload.name), one)
-    settle = delayed(_settled_or_refused)
-    overrides = dict(
-        zip(first, Parallel(n_jobs=jobs)(settle(world, one) for one in first.values()), strict=True)
-    )
-    begun = [one for one in unique.values() if first[one.system.name, one.workload.name] is one]
-    others = [one for one in unique.values() if first[one.system.name, one.workload.name] is not one]
+    several: dict[tuple[str, str], list[Asked]] = {}
+    for one in asked:
+        several.setdefault((one.system.name, one.workload.name), []).append(one)
     found: dict[tuple[str, str, int], Carried] = {}
-    with bar(len(unique), "capacities", doing="searching") as tell:
-        for now in (begun, others):
-            tasks = []
-            for one in now:
-                pair = (one.system.name, one.workload.name)
-                of_first = found.get((*pair, first[pair].seed))
-                before = of_first.met_rps if of_first else (near or {}).get(pair, 0.0)
-                start = (before, NEAR) if before else (one.workload.start, STEP)
-                tasks.append(delayed(_carried)(overrides[pair], one, *start))
-            for one, carried in zip(now, Parallel(n_jobs=jobs, return_as="generator")(tasks), strict=True):
-                found[one.system.name, one.workload.name, one.seed] = carried
-                tell(len(found))
-    return {key: found[key] for key in unique}
+    with bar(len(several), "systems on workloads", doing="searching") as tell:
+        tasks = (delayed(_searched)(world, own, (near or {}).get(pair, 0.0)) for pair, own in several.items())
+        pool = Parallel(n_jobs=jobs, return_as="generator")
+        for done, (pair, carried) in enumerate(zip(several, pool(tasks), strict=True), 1):
+            found |= {(*pair, one.seed): each for one, each in zip(several[pair], carried, strict=True)}
+            tell(done)
+    return found
 
 
-def _settled_or_refused(world: World, one: Asked) -> Overrides | str:
-    """Return the overrides of a system on a workload, or why simlora refuses them."""
+def carried_by_seed(
+    world: World,
+    systems: Sequence[System],
+    workloads: Sequence[Workload],
+    seeds: Iterable[int],
+    jobs: int = -1,
+    near: Mapping[tuple[str, str], float] | None = None,
+) -> dict[tuple[str, str], dict[int, Carried]]:
+    """Return the capacity of every system on every workload, by their names, with every seed."""
+    pairs = [(system, workload) for system in systems for workload in workloads]
+    found = search(world, [Asked(*pair, seed) for pair in pairs for seed in seeds], jobs, near)
+    result: dict[tuple[str, str], dict[int, Carried]] = {}
+    for (system, workload, seed), carried in found.items():
+        result.setdefault((system, workload), {})[seed] = carried
+    return result
+
+
+def _searched(world: World, asked: Sequence[Asked], near_rps: float) -> list[Carried]:
+    """Return what one system carries on one workload, a seed after the other."""
+    system, workload, _ = asked[0]
     try:
-        overrides = settled(world, one.system, one.workload)
-        ready(*composed([*overrides, f"{one.workload.key}={one.workload.start}"]))
+        overrides = settled(world, system, workload)
+        ready(*composed([*overrides, f"{workload.key}={workload.start}"]))
     except InputError as error:
-        return str(error)
-    return overrides
+        return [Carried(0.0, 0.0, refused=str(error))] * len(asked)
+    found: list[Carried] = []
+    for one in asked:
+        before_rps = found[0].met_rps if found else near_rps
+        start, step = (before_rps, NEAR) if before_rps else (workload.start, STEP)
+        found.append(_carried(overrides, one, start, step))
+    return found
 
 
-def _carried(overrides: Overrides | str, one: Asked, start: float, step: float) -> Carried:
-    if isinstance(overrides, str):
-        return Carried(0.0, 0.0, refused=overrides)
+def _carried(overrides: Overrides, one: Asked, start: float, step: float) -> Carried:
     least = LEAST * one.workload.start
     try:
         found = simlora.capacity(

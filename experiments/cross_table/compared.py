@@ -7,9 +7,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from experiments.cross_table.bound import Bound, bound
-from experiments.cross_table.capacities import Asked, Carried, Span, Use, search, settled, span, times
+from experiments.cross_table.capacities import Carried, Span, Use, carried_by_seed, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
+from simlora.sweeps.outcome import Outcome, Overrides
 from simlora.sweeps.running import run_all
 from simlora.sweeps.statistics import interval
 
@@ -80,11 +81,10 @@ def compare(
     jobs: int = -1,
 ) -> list[Row]:
     """Return a row a workload, without figures. Raises InputError if no system keeps the SLO on it."""
-    asked = [Asked(system, workload, seed) for workload in workloads for system in systems for seed in seeds]
-    carried = search(world, asked, jobs)
+    carried = carried_by_seed(world, systems, workloads, seeds, jobs)
     rows = []
     for workload in workloads:
-        cells = [_cell(system, workload, seeds, carried) for system in systems]
+        cells = [_cell(system, workload, carried[system.name, workload.name]) for system in systems]
         cells.sort(key=lambda cell: -cell.capacity.mean)
         most = cells[0].capacity.mean
         if most <= 0.0:
@@ -95,42 +95,40 @@ def compare(
 
 def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: int = -1) -> list[Row]:
     """Return rows with what all systems do at the common rate."""
-    runs = {
-        (cell.system.name, row.workload.name, seed): (
-            *overrides,
-            f"{row.workload.key}={row.rate_rps}",
-            f"seed={seed}",
+    runs = [[_at(world, row, cell, seeds) for cell in row.cells] for row in rows]
+    outcomes = run_all([run for of_row in runs for own in of_row for run in own], jobs)
+    return [
+        replace(
+            row,
+            cells=[
+                replace(cell, figures=_figures([outcomes[run] for run in own]))
+                for cell, own in zip(row.cells, of_row, strict=True)
+            ],
         )
-        for row in rows
-        for cell in row.cells
-        if not cell.refused
-        for overrides in (settled(world, cell.system, row.workload),)
-        for seed in seeds
-    }
-    outcomes = run_all(runs.values(), jobs)
-
-    def figures(cell: Cell) -> dict[str, Span]:
-        keys = [(cell.system.name, cell.workload.name, seed) for seed in seeds]
-        own = [outcomes[runs[key]] for key in keys if key in runs]
-        found = {}
-        for metric in FIGURES:
-            values = [value for outcome in own if (value := outcome.figure(metric)) is not None]
-            if values:
-                low, high = interval(values)
-                most = min(high, 1.0) if metric in SHARES else high
-                found[metric] = Span(fmean(values), max(low, 0.0), most)
-        return found
-
-    return [replace(row, cells=[replace(cell, figures=figures(cell)) for cell in row.cells]) for row in rows]
+        for row, of_row in zip(rows, runs, strict=True)
+    ]
 
 
-def _cell(
-    system: System,
-    workload: Workload,
-    seeds: Sequence[int],
-    carried: Mapping[tuple[str, str, int], Carried],
-) -> Cell:
-    by_seed = {seed: carried[system.name, workload.name, seed] for seed in seeds}
-    refused = next((one.refused for one in by_seed.values() if one.refused), "")
-    use = Use(*(fmean(parts) for parts in zip(*(one.use for one in by_seed.values()), strict=True)))
-    return Cell(system, workload, by_seed, use, refused=refused)
+def _at(world: World, row: Row, cell: Cell, seeds: Sequence[int]) -> list[Overrides]:
+    """Return the runs of a system at the common rate."""
+    if cell.refused:
+        return []
+    overrides = (*settled(world, cell.system, row.workload), f"{row.workload.key}={row.rate_rps}")
+    return [(*overrides, f"seed={seed}") for seed in seeds]
+
+
+def _figures(outcomes: Sequence[Outcome]) -> dict[str, Span]:
+    found = {}
+    for metric in FIGURES:
+        values = [value for outcome in outcomes if (value := outcome.figure(metric)) is not None]
+        if values:
+            low, high = interval(values)
+            most = min(high, 1.0) if metric in SHARES else high
+            found[metric] = Span(fmean(values), max(low, 0.0), most)
+    return found
+
+
+def _cell(system: System, workload: Workload, carried: Mapping[int, Carried]) -> Cell:
+    refused = next((one.refused for one in carried.values() if one.refused), "")
+    use = Use(*map(fmean, zip(*(one.use for one in carried.values()), strict=True)))
+    return Cell(system, workload, carried, use, refused=refused)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib import pyplot as plt
+
 from experiments.cross_table.compared import Row
 from experiments.cross_table.world import System
 from experiments.studies.draw import INK, save
@@ -16,8 +18,6 @@ PALE = 0.55
 
 def draw(rows: Sequence[Row], systems: Sequence[System], path: Path) -> None:
     """Draw a line a system, those that carry most on average first, and a column a workload."""
-    from matplotlib import pyplot as plt
-
     shares = {
         system.name: [
             row.against_best(cell).mean for row in rows for cell in row.cells if cell.system == system

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -62,16 +62,35 @@ def exchanges(world: World, system: System, base: System, workload: Workload) ->
     """
     own, others = _slots(world, system, workload), _slots(world, base, workload)
     slots = [slot for slot in own if own[slot] != others[slot]]
+
+    def exchanged(*changed: str) -> Exchange:
+        """Return a system all of whose slots are said: what its own file sets besides does not stay behind."""
+        whole = own | {slot: others[slot] for slot in changed}
+        name, settings = ", ".join(changed), dict(base.settings)
+        for slot in whole.values():
+            settings |= slot
+        had, has = (
+            "; ".join(_told(mine[slot], theirs[slot]) for slot in changed)
+            for mine, theirs in ((own, others), (others, own))
+        )
+        without = System(f"{system.name} without its {name}", system.title, settings)
+        return Exchange(name, had, has, without, refusal(world, without, workload))
+
     found = []
     for slot in slots:
-        alone = _exchanged(world, system, base, workload, own, others, [slot])
-        tried = (
-            _exchanged(world, system, base, workload, own, others, sorted((slot, beside), key=slots.index))
-            for beside in slots
-            if beside != slot
-        )
+        alone = exchanged(slot)
+        tried = (exchanged(*sorted((slot, beside), key=slots.index)) for beside in slots if beside != slot)
         found.append(next((one for one in tried if not one.refused), alone) if alone.refused else alone)
     return list({one.slot: one for one in found}.values())  # two may need each other
+
+
+def refusal(world: World, system: System, workload: Workload) -> str:
+    """Return why simlora refuses a system on a workload; nothing if it does not."""
+    try:
+        ready(*composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"]))
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def slim(world: World, system: System, base: System, workload: Workload) -> System:
@@ -127,29 +146,6 @@ def _plain(tree: Any, resolve: bool) -> dict[str, Any]:
     found = OmegaConf.to_container(tree, resolve=resolve)
     assert isinstance(found, dict)
     return {str(key): value for key, value in found.items()}
-
-
-def _exchanged(
-    world: World,
-    system: System,
-    base: System,
-    workload: Workload,
-    own: Mapping[str, Slot],
-    others: Mapping[str, Slot],
-    slots: Sequence[str],
-) -> Exchange:
-    """Return a system all of whose slots are said: what its own file sets besides is not there to stay behind."""
-    whole = {**own, **{slot: others[slot] for slot in slots}}
-    name = ", ".join(slots)
-    settings = {**base.settings, **{key: value for slot in whole.values() for key, value in slot.items()}}
-    changed = System(f"{system.name} without its {name}", system.title, settings)
-    refused = ""
-    try:
-        ready(*composed([*world.overrides(changed, workload), f"{workload.key}={workload.start}"]))
-    except InputError as error:
-        refused = str(error)
-    had = "; ".join(_told(own[slot], others[slot]) for slot in slots)
-    return Exchange(name, had, "; ".join(_told(others[slot], own[slot]) for slot in slots), changed, refused)
 
 
 def _told(slot: Slot, other: Slot) -> str:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Asked, Carried, search
+from experiments.cross_table.capacities import Carried, carried_by_seed
 from experiments.cross_table.world import System, Workload, World
 from simlora.api.preparing import composed
 
@@ -46,52 +46,29 @@ def tuned(
     """
     plain = [System(system.name, system.title, system.settings) for system in systems]
     begun = carried(world, plain, training, jobs)
-    best = {one.name: Tuned(one, begun[one.name]) for one in plain}
-    for place in range(max((len(system.free) for system in systems), default=0)):
-        keys = {one.name: list(one.free)[place] for one in systems if place < len(one.free)}
-        ways = {
-            one.name: ways_from(own_value(world, one, training[0], keys[one.name]), one.free[keys[one.name]])
-            for one in systems
-            if one.name in keys
-        }
-        while any(ways.values()):
-            ways, best = _gone_on(world, ways, best, keys, training, jobs)
-    return [best[system.name] for system in systems]
+    return [
+        _tuned(world, system, Tuned(one, begun[one.name]), training, jobs)
+        for system, one in zip(systems, plain, strict=True)
+    ]
 
 
-def _gone_on(
-    world: World,
-    ways: Mapping[str, Ways],
-    best: Mapping[str, Tuned],
-    keys: Mapping[str, str],
-    training: Sequence[Workload],
-    jobs: int,
-) -> tuple[dict[str, Ways], dict[str, Tuned]]:
-    """Return the ways that are left once the next value of each was tried, and the best system of each name so far."""
-    tried = {
-        name: [with_value(best[name].system, keys[name], way[0]) for way in several]
-        for name, several in ways.items()
-    }
-    near = {
-        (version.name, workload): one.met_rps
-        for name, versions in tried.items()
-        for version in versions
-        for workload, one in best[name].carried.items()
-    }
-    found = carried(
-        world, [version for versions in tried.values() for version in versions], training, jobs, near
-    )
-    left: dict[str, Ways] = {}
-    better = dict(best)
-    for name, versions in tried.items():
-        each = [Tuned(replace(version, name=name), found[version.name]) for version in versions]
-        left[name] = [
-            way[1:]
-            for way, one in zip(ways[name], each, strict=True)
-            if way[1:] and one.score >= best[name].score
-        ]
-        better[name] = max((best[name], *each), key=lambda one: one.score)
-    return left, better
+def _tuned(world: World, system: System, best: Tuned, training: Sequence[Workload], jobs: int) -> Tuned:
+    for key, values in system.free.items():
+        ways = ways_from(own_value(world, system, training[0], key), values)
+        while ways:
+            versions = [with_value(best.system, key, way[0]) for way in ways]
+            near = {
+                (version.name, workload): one.met_rps
+                for version in versions
+                for workload, one in best.carried.items()
+            }
+            found = carried(world, versions, training, jobs, near)
+            each = [Tuned(replace(one, name=system.name), found[one.name]) for one in versions]
+            ways = [
+                way[1:] for way, one in zip(ways, each, strict=True) if way[1:] and one.score >= best.score
+            ]
+            best = max((best, *each), key=lambda one: one.score)
+    return best
 
 
 Ways = Sequence[Sequence[Any]]
@@ -134,10 +111,9 @@ def carried(
     `near`: what one is expected to, in requests/s by the same names.
     """
     short = [workload.shortened(SHORT) for workload in training]
-    asked = [Asked(system, workload, SEED) for system in systems for workload in short]
-    found = search(world, asked, jobs, near)
+    found = carried_by_seed(world, systems, short, [SEED], jobs, near)
     return {
-        system.name: {workload.name: found[system.name, workload.name, SEED] for workload in short}
+        system.name: {workload.name: found[system.name, workload.name][SEED] for workload in short}
         for system in systems
     }
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from experiments.cross_table.capacities import Asked, Span, search, span, times
+from experiments.cross_table.capacities import Span, carried_by_seed, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import Exchange
 from experiments.cross_table.world import World
@@ -27,29 +27,22 @@ def parts(
     world: World, cells: Sequence[tuple[Row, Cell]], swaps: Sequence[Sequence[Exchange]], jobs: int = -1
 ) -> list[list[Part]]:
     """Return for each system on a workload what each exchange does, the most first; last what cannot be run."""
-    asked = [
-        Asked(exchange.system, row.workload, seed)
+    return [
+        sorted(
+            _parts(world, row, cell, own, jobs),
+            key=lambda part: (bool(part.exchange.refused), part.kept.mean),
+        )
         for (row, cell), own in zip(cells, swaps, strict=True)
-        for exchange in own
-        if not exchange.refused
-        for seed in cell.carried
     ]
-    near = {
-        (exchange.system.name, row.workload.name): next(iter(cell.carried.values())).met_rps
-        for (row, cell), own in zip(cells, swaps, strict=True)
-        for exchange in own
-    }
-    found = search(world, asked, jobs, near)
-    result = []
-    for (row, cell), own in zip(cells, swaps, strict=True):
-        done = []
-        for exchange in own:
-            kept = Span(math.nan, math.nan, math.nan)
-            if not exchange.refused:
-                changed = {
-                    seed: found[exchange.system.name, row.workload.name, seed] for seed in cell.carried
-                }
-                kept = span(times(changed, cell.carried).values())
-            done.append(Part(exchange, kept))
-        result.append(sorted(done, key=lambda part: (bool(part.exchange.refused), part.kept.mean)))
-    return result
+
+
+def _parts(world: World, row: Row, cell: Cell, swaps: Sequence[Exchange], jobs: int) -> Iterator[Part]:
+    name, (first, *_) = row.workload.name, cell.carried.values()
+    systems = [exchange.system for exchange in swaps if not exchange.refused]
+    near = {(system.name, name): first.met_rps for system in systems}
+    found = carried_by_seed(world, systems, [row.workload], cell.carried, jobs, near)
+    for exchange in swaps:
+        kept = Span(math.nan, math.nan, math.nan)
+        if not exchange.refused:
+            kept = span(times(found[exchange.system.name, name], cell.carried).values())
+        yield Part(exchange, kept)

@@ -28,8 +28,13 @@ HOLDS = math.asinh(LINEAR * (1 + HOLDS_WITHIN)) - TARGET
 
 def t(simulated: Sequence[float], published: Sequence[float]) -> Floats:
     """Return t of simulated numbers `[numbers]`."""
-    shares = np.asarray(simulated, dtype=float) / np.asarray(published, dtype=float)
-    return np.arcsinh(LINEAR * shares)
+    of_published = np.asarray(simulated, dtype=float) / np.asarray(published, dtype=float)
+    return np.arcsinh(LINEAR * of_published)
+
+
+def shares(differences: Floats) -> Floats:
+    """Return simulated numbers over published ones, of differences of t from TARGET."""
+    return np.sinh(TARGET + differences) / LINEAR
 
 
 def factor(differences: Floats) -> Floats:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import fill
 
-import matplotlib
 import numpy as np
-
-from experiments.infer.comparing import LINEAR, TARGET
-from experiments.infer.inference import Inference
-from experiments.infer.posterior import BINS
-from experiments.studies.draw import COLOURS, INK, plain
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from experiments.infer.comparing import shares
+from experiments.infer.inference import Inference, Predicted
+from experiments.infer.posterior import BINS, Posterior
+from experiments.infer.unknowns import Unknown
+from experiments.studies.draw import COLOURS, INK, plain
 
 WIDE, TITLE_CHARACTERS = 10.0, 62
 
@@ -22,41 +22,47 @@ WIDE, TITLE_CHARACTERS = 10.0, 62
 def draw(found: Inference) -> Figure:
     """Return the figure: on the left a row an unknown, on the right a row a number of a claim."""
     unknowns = found.unknowns.unknowns
-    rows = [(one, index) for one in found.predicted for index in range(len(one.numbers))]
-    figure = plt.figure(
-        figsize=(WIDE, max(1.0 * len(unknowns), 0.24 * len(rows)) + 1.0), layout="constrained"
-    )
+    numbers = sum(len(one.numbers) for one in found.predicted)
+    high = max(1.0 * len(unknowns), 0.24 * numbers) + 1.0
+    figure = plt.figure(figsize=(WIDE, high), layout="constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1, 1.35))
     for axes, unknown in zip(np.atleast_1d(left.subplots(len(unknowns), 1)), unknowns, strict=True):
-        heights = found.left.histogram(unknown)
-        places = np.arange(len(heights))
-        axes.bar(places, heights * len(heights), 0.92, color=COLOURS[0])
-        axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-        title = f"{unknown.title}, {unknown.unit}" if unknown.unit else unknown.title
-        axes.set_title(fill(title, TITLE_CHARACTERS), fontsize="small", loc="left")
-        axes.set_yticks([])
-        if unknown.choices:
-            axes.set_xticks(places, list(unknown.choices), fontsize="small")
-        else:
-            at = (0.0, 0.5, 1.0)
-            axes.set_xticks(
-                [BINS * share - 0.5 for share in at], [f"{unknown.at(share):.3g}" for share in at]
-            )
-            low, high = (BINS * unknown.share(bound) - 0.5 for bound in found.left.interval(unknown))
-            axes.axvspan(low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
-            axes.axvline(BINS * unknown.share(unknown.default) - 0.5, color=COLOURS[1], linewidth=1.5)
-        axes.tick_params(labelsize="small")
-        plain(axes)
+        _unknown(axes, found.left, unknown)
     left.suptitle("Left of each range (dashed: even; line: default)", fontsize="medium", x=0.02, ha="left")
-    axes, least = right.subplots(), np.inf
+    _claims(right.subplots(), found.predicted)
+    right.suptitle("90 % intervals of claims: fitted green, held back blue (x: defaults)", fontsize="medium")
+    return figure
+
+
+def _unknown(axes: Axes, left: Posterior, unknown: Unknown) -> None:
+    heights = left.histogram(unknown)
+    places = np.arange(len(heights))
+    axes.bar(places, heights * len(heights), 0.92, color=COLOURS[0])
+    axes.axhline(1.0, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
+    title = f"{unknown.title}, {unknown.unit}" if unknown.unit else unknown.title
+    axes.set_title(fill(title, TITLE_CHARACTERS), fontsize="small", loc="left")
+    axes.set_yticks([])
+    if unknown.choices:
+        axes.set_xticks(places, list(unknown.choices), fontsize="small")
+    else:
+        at = (0.0, 0.5, 1.0)
+        axes.set_xticks([BINS * share - 0.5 for share in at], [f"{unknown.at(share):.3g}" for share in at])
+        low, high = (BINS * unknown.share(bound) - 0.5 for bound in left.interval(unknown))
+        axes.axvspan(low, high, color=COLOURS[0], alpha=0.12, linewidth=0)
+        axes.axvline(BINS * unknown.share(unknown.default) - 0.5, color=COLOURS[1], linewidth=1.5)
+    axes.tick_params(labelsize="small")
+    plain(axes)
+
+
+def _claims(axes: Axes, predicted: Sequence[Predicted]) -> None:
+    rows = [(one, index) for one in predicted for index in range(len(one.numbers))]
+    least = np.inf
     for row, (one, index) in enumerate(rows):
-        low, middle, high = (
-            np.sinh(TARGET + q) / LINEAR for q in np.quantile(one.left[:, index], (0.05, 0.5, 0.95))
-        )
+        low, middle, high = shares(np.quantile(one.left[:, index], (0.05, 0.5, 0.95)))
         colour = COLOURS[2] if one.fitted else COLOURS[0]
         axes.plot([low, high], [row, row], color=colour, linewidth=3, solid_capstyle="butt")
         axes.plot(middle, row, "o", color=colour, markersize=4)
-        by_default = np.sinh(TARGET + one.default[:, index].mean()) / LINEAR
+        by_default = shares(one.default[:, index].mean())
         axes.plot(by_default, row, "x", color=COLOURS[1], markersize=5)
         least = min(least, low, by_default)
     axes.axvline(1.0, color=INK, linewidth=0.8)
@@ -65,11 +71,8 @@ def draw(found: Inference) -> Figure:
         axes.set_xlim(left=0.0)  # the scale itself would begin at -1
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_ylim(-1, len(rows))
-    axes.set_yticks(
-        range(len(rows)), [one.claim.id if index == 0 else "" for one, index in rows], fontsize="x-small"
-    )
+    names = [one.claim.id if index == 0 else "" for one, index in rows]
+    axes.set_yticks(range(len(rows)), names, fontsize="x-small")
     axes.invert_yaxis()
     axes.set_xlabel("simulated over published")
     plain(axes)
-    right.suptitle("90 % intervals of claims: fitted green, held back blue (x: defaults)", fontsize="medium")
-    return figure

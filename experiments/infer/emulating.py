@@ -74,10 +74,8 @@ class Emulator:
         found = {}
         for name, processes in self.processes.items():
             told = [process.predict(rows, return_std=True) for process in processes]
-            found[name] = (
-                np.stack([mean for mean, _ in told], 1),
-                np.stack([spread for _, spread in told], 1),
-            )
+            means, deviations = (np.stack(each, axis=1) for each in zip(*told, strict=True))
+            found[name] = means, deviations
         return found
 
     def left_out(self) -> dict[str, LeftOut]:

@@ -106,8 +106,7 @@ class Evaluator:
                     missing.setdefault(at, {})[claim.id] = claim
         if missing:
             with bar(len(missing), shown, None) as tell:
-                jobs = min(self.jobs, len(missing)) if self.jobs > 0 else self.jobs
-                pool = Parallel(n_jobs=jobs, return_as="generator")
+                pool = Parallel(n_jobs=self.jobs, return_as="generator")
                 simulated = pool(
                     delayed(_simulated)(self.unknowns, at, [*claims.values()])
                     for at, claims in missing.items()

@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.claims.claim import Claim
 from experiments.infer.coming_out import PROMISING, conditions, expected, off_by, promising
-from experiments.infer.comparing import LINEAR, TARGET, factor, published
+from experiments.infer.comparing import factor, published, shares
 from experiments.infer.emulating import Emulator, LeftOut
 from experiments.infer.evaluating import Asked, Evaluation, Evaluator, Simulated, place
 from experiments.infer.posterior import Posterior, posterior
@@ -47,24 +47,18 @@ class Predicted:
 
     def interval(self) -> list[tuple[float, float, float]]:
         """Return median and 90 % interval of each number."""
-        shares = np.quantile(self.left, (0.5, 0.05, 0.95), axis=0).T
-        return [
-            (number * _share(middle), number * _share(low), number * _share(high))
-            for number, (middle, low, high) in zip(self.numbers, shares, strict=True)
-        ]
+        found = np.asarray(self.numbers) * shares(np.quantile(self.left, (0.5, 0.05, 0.95), axis=0))
+        return [(middle, low, high) for middle, low, high in found.T.tolist()]
 
     def within(self) -> list[bool]:
         """Return whether each published number lies in the interval."""
-        return [
-            low <= number <= high
-            for number, (_, low, high) in zip(self.numbers, self.interval(), strict=True)
-        ]
+        pairs = zip(self.numbers, self.interval(), strict=True)
+        return [low <= number <= high for number, (_, low, high) in pairs]
 
     def as_they_are(self) -> list[float]:
         """Return each number with the defaults, the mean over seeds."""
-        return [
-            number * _share(mean) for number, mean in zip(self.numbers, self.default.mean(0), strict=True)
-        ]
+        found: list[float] = (np.asarray(self.numbers) * shares(self.default.mean(0))).tolist()
+        return found
 
 
 @dataclass(frozen=True)
@@ -78,24 +72,19 @@ class Inference:
     simulated: Simulated
 
     @property
-    def evaluations(self) -> Sequence[Evaluation]:
-        """All settings that were simulated, each with its seeds."""
-        return self.simulated.all
-
-    @property
     def settings(self) -> int:
         """How many different settings were simulated."""
-        return len({one.place.setting for one in self.evaluations})
+        return len({one.place.setting for one in self.simulated.all})
 
     @property
     def runs(self) -> int:
         """How many runs that took."""
-        return sum(sum(one.runs.values()) for one in self.evaluations)
+        return sum(sum(one.runs.values()) for one in self.simulated.all)
 
     @property
     def seconds(self) -> float:
         """How long they took, one after the other."""
-        return sum(sum(one.seconds.values()) for one in self.evaluations)
+        return sum(sum(one.seconds.values()) for one in self.simulated.all)
 
     def factors(self, fitted: bool, default: bool) -> Floats:
         """Return the median error factor over numbers of claims, for each setting that is left, or for the defaults.
@@ -196,8 +185,3 @@ def _predicted(
         len(off_by(claim, evaluated)),
         conditions(unknowns, far),
     )
-
-
-def _share(difference: float) -> float:
-    """Return a simulated number over the published one, from the difference of t."""
-    return float(np.sinh(TARGET + difference)) / LINEAR

@@ -38,9 +38,7 @@ class Posterior:
     def interval(self, unknown: Unknown) -> tuple[float, float]:
         """Return the 90 % interval of an unknown with a range."""
         values = np.asarray([float(setting[unknown.name]) for setting in self.settings])
-        order = np.argsort(values, kind="stable")
-        cumulated = np.cumsum(self.weights[order])
-        low, high = (values[order][np.searchsorted(cumulated, q)] for q in (0.05, 0.95))
+        low, high = np.quantile(values, (0.05, 0.95), weights=self.weights, method="inverted_cdf")
         return float(low), float(high)
 
     def shares(self, unknown: Unknown) -> dict[str, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,9 @@ from experiments.infer.comparing import factor
 from experiments.infer.inference import SEEDS, Inference, Predicted
 from experiments.infer.posterior import TELLS_BITS
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
-from experiments.studies.markdown import table
+from experiments.studies.markdown import lines, page, table
 
-UNKNOWN_COLUMNS = ("unknown", "range", "elsewhere", "left by the claims (90 %)", "bits", "the paper says")
-CLAIM_COLUMNS = (
+COLUMNS = (
     "claim",
     "published",
     "defaults",
@@ -24,6 +24,7 @@ CLAIM_COLUMNS = (
     "published lies within",
     "true under",
 )
+AS_IT_IS = "as it is"
 NOT_FOUND = "no setting found"
 
 
@@ -35,7 +36,7 @@ def true_under(unknowns: Unknowns, one: Predicted) -> str:
             f"{NOT_FOUND} of {one.looked_at}; the nearest, at {at}, is off by a factor of "
             f"{factor(np.asarray(one.worst)):.2f}"
         )
-    return changed(unknowns, one.conditions) or "as it is"
+    return changed(unknowns, one.conditions) or AS_IT_IS
 
 
 def changed(unknowns: Unknowns, setting: Setting) -> str:
@@ -68,7 +69,7 @@ def summary(found: Inference) -> list[str]:
     judged = [one for one in found.predicted if not one.fitted]
     numbers = [inside for one in judged for inside in one.within()]
     said = [
-        f"{found.settings} settings, {len(found.evaluations)} with their seeds, {found.runs:,} runs, which took "
+        f"{found.settings} settings, {len(found.simulated.all)} with their seeds, {found.runs:,} runs, which took "
         f"{found.seconds / 60:.0f} minutes of one core.",
         "What no setting explains of each claim fitted (s): "
         + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.spreads.items())
@@ -108,42 +109,23 @@ def terminal(found: Inference) -> Iterator[str]:
     yield from summary(found)
 
 
-def page(found: Inference, picture: str, command: str) -> str:
+def markdown(found: Inference, picture: str, command: str) -> str:
     """Return the page, which says what command wrote it."""
     unknowns = found.unknowns
-    lines = [
-        f"# What must have been so: {unknowns.paper}",
-        "",
-        f"Written by `{command}`; do not edit it. The unknowns, with the sentences that bound them, stand in "
-        f'`experiments/{unknowns.paper}/unknowns.yaml`; `{command} --at "name=value"` prints the claims under one '
-        "setting. How the settings are found and weighted stands in `experiments/infer/`.",
-        "",
-        *[line for sentence in summary(found) for line in (f"* {sentence}",)],
-        "",
-        f"![Unknowns and claims]({picture})",
-        "",
-        "## What the claims leave of each unknown",
-        "",
-        table(
-            UNKNOWN_COLUMNS,
-            [
-                (
-                    f"`{unknown.name}`: {unknown.title}",
-                    ranged(unknown),
-                    shown(unknown.default),
-                    rest(found, unknown),
-                    f"{found.left.bits(unknown):.2f}"
-                    + ("" if found.left.bits(unknown) >= TELLS_BITS else " (nothing)"),
-                    unknown.says,
-                )
-                for unknown in unknowns.unknowns
-            ],
-        ),
-    ]
-    for fitted, title in ((True, "Claims that are fitted"), (False, "Claims that are held back")):
-        chosen = [one for one in found.predicted if one.fitted == fitted]
-        lines += ["", f"## {title}", "", table(CLAIM_COLUMNS, [_row(unknowns, one) for one in chosen])]
-    return "\n".join([*lines, ""])
+    fitted, judged = (
+        table(COLUMNS, (_claim(unknowns, one) for one in found.predicted if one.fitted == fitted))
+        for fitted in (True, False)
+    )
+    return page(
+        Path(__file__).with_name("page.md"),
+        paper=unknowns.paper,
+        command=command,
+        summary="\n".join(f"* {sentence}" for sentence in summary(found)),
+        picture=picture,
+        unknowns=lines(_unknown(found, unknown) for unknown in unknowns.unknowns),
+        fitted=fitted,
+        judged=judged,
+    )
 
 
 def as_json(found: Inference) -> dict[str, Any]:
@@ -180,7 +162,19 @@ def as_json(found: Inference) -> dict[str, Any]:
     }
 
 
-def _row(unknowns: Unknowns, one: Predicted) -> tuple[str, ...]:
+def _unknown(found: Inference, unknown: Unknown) -> tuple[str, ...]:
+    bits = found.left.bits(unknown)
+    return (
+        f"`{unknown.name}`: {unknown.title}",
+        ranged(unknown),
+        shown(unknown.default),
+        rest(found, unknown),
+        f"{bits:.2f}" if bits >= TELLS_BITS else f"{bits:.2f} (nothing)",
+        unknown.says,
+    )
+
+
+def _claim(unknowns: Unknowns, one: Predicted) -> tuple[str, ...]:
     under = true_under(unknowns, one)
     return (
         f"`{one.claim.id}` {one.claim.where}: {one.claim.metric}",
@@ -188,7 +182,7 @@ def _row(unknowns: Unknowns, one: Predicted) -> tuple[str, ...]:
         shown(one.as_they_are()),
         _intervals(one),
         _inside(one),
-        f"**{under}**" if under.startswith(NOT_FOUND) else under if under == "as it is" else f"`{under}`",
+        f"**{under}**" if under.startswith(NOT_FOUND) else under if under == AS_IT_IS else f"`{under}`",
     )
 
 

@@ -40,13 +40,16 @@ def gather(
 ) -> list[Gathered]:
     """Return all points of a study but those that it leaves out on purpose."""
     return [
-        Gathered(
-            point, outcome, published(study, point, measured), was_fitted(point.settings, outcome.summary)
-        )
+        gather_one(study, point, outcomes[point.overrides], measured)
         for point in points(study)
         if not point.skip
-        for outcome in [outcomes[point.overrides]]
     ]
+
+
+def gather_one(study: Study, point: Point, outcome: Outcome, measured: Sequence[Row] | None) -> Gathered:
+    """Return one point with what became of its run."""
+    fitted = was_fitted(point.settings, outcome.summary)
+    return Gathered(point, outcome, published(study, point, measured), fitted)
 
 
 def complaints(gathered: Sequence[Gathered]) -> list[str]:

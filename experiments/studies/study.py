@@ -11,6 +11,7 @@ from experiments.studies.metrics import METRICS
 from experiments.studies.reading import check, known, listed, load
 from simlora.core.errors import InputError
 
+EXPERIMENTS = Path(__file__).resolve().parents[1]
 Settings = Mapping[str, Any]
 """Overrides as on the command line: `{gpu: a10g, workload.rate_rps: 2}`."""
 NO_STUDIES = ("claims", "unknowns")
@@ -143,6 +144,11 @@ def read(path: Path) -> Study:
 def read_all(folder: Path) -> dict[str, Study]:
     """Read the studies of a paper's folder, by name."""
     return {path.stem: read(path) for path in sorted(files(folder), key=_in_order)}
+
+
+def papers(file: str, folder: Path = EXPERIMENTS) -> dict[str, Path]:
+    """Return the folders of papers that have this file, by the paper's name."""
+    return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{file}"))}
 
 
 def files(folder: Path) -> list[Path]:

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.composition import __main__ as composition
-from experiments.composition import frontier, judging
-from experiments.cross_table import capacities, compared, tuning, why
+from experiments.cross_table import capacities
 from experiments.cross_table.capacities import Asked, Carried, Use
 from experiments.cross_table.world import World
 from tests.experiments.small_world import Search, small_world
@@ -59,6 +57,5 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
         searches.append((asked, near or {}))
         return {(one.system.name, one.workload.name, one.seed): carries(one, world) for one in asked}
 
-    for module in (compared, tuning, why, composition, frontier, judging):
-        monkeypatch.setattr(module, "search", search)
+    monkeypatch.setattr(capacities, "search", search)
     return searches
