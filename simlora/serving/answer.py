@@ -44,7 +44,7 @@ class Answer:
             else:
                 await self._ticket.more(0)
                 if not left.done():
-                    self._cluster.drift.add(self._ticket.last_s if self._ticket.tokens else self._now_s())
+                    self._cluster.drift.add([self._ticket.last_s if self._ticket.tokens else self._now_s()])
                     await self._whole()(scope, receive, send)
         except asyncio.CancelledError:
             self._cluster.leave(self._ticket)
@@ -115,8 +115,7 @@ class Answer:
             due_s, ticket.due_s = ticket.due_s, []
             body = event(sent, tokens, ticket.status == FINISHED)
             await send({"type": "http.response.body", "body": first + body, "more_body": True})
-            for each_s in due_s:
-                drift.add(each_s)
+            drift.add(due_s)
             first, sent = b"", tokens
         if ticket.status == FAILED:
             return  # the server breaks off an answer that is not whole

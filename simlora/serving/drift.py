@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from simlora.serving.live_clock import LiveClock
 from simlora.serving.tally import Tally
@@ -48,12 +49,12 @@ class Drift:
         self._p99_s = 0.0
         self.behind_windows = 0
 
-    def add(self, due_s: float) -> None:
-        """Something that was due at a simulated time is done now."""
-        late_s = self._clock.late_s(due_s)
-        self.tally.add(late_s)
+    def add(self, due_s: Sequence[float]) -> None:
+        """What was due at these simulated times is done now."""
         self._end_window()
-        self._window.add(late_s)
+        for late_s in map(self._clock.late_s, due_s):
+            self.tally.add(late_s)
+            self._window.add(late_s)
 
     @property
     def p99_s(self) -> float:

@@ -170,12 +170,12 @@ def test_a_server_that_falls_behind_says_so(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING, "simlora.serving"):
         for _ in range(150):
             wall[0] += 0.01
-            drift.add(wall[0] - 0.0009)
+            drift.add([wall[0] - 0.0009])
         assert (drift.p99_s, drift.behind_windows) == (0.001, 0)
         assert not caplog.records
         for _ in range(350):
             wall[0] += 0.01
-            drift.add(wall[0] - 0.015)
+            drift.add([wall[0] - 0.015])
     assert drift.behind
     assert drift.p99_s == 0.02
     assert drift.behind_windows >= 2
