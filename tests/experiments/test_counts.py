@@ -12,7 +12,6 @@ from experiments.speed import counts
 from experiments.speed.counting import Counting
 from experiments.speed.decisions import Condition, Loop
 from experiments.speed.figures import Figures
-from experiments.speed.mechanisms import ABSENT, mechanism
 from tests.builds import FRAMES
 
 CALLS_AT_MOST = 152.0
@@ -50,13 +49,6 @@ def test_a_plain_request_stays_cheap(plain: Figures) -> None:
     assert sum(plain.absent.values()) < ABSENT_BELOW
 
 
-def test_parts_are_no_more_than_the_whole(plain: Figures) -> None:
-    assert 0 < plain.between_files < plain.calls
-    assert 0 < sum(plain.absent.values()) + plain.both_ways <= plain.branch_lines
-    assert plain.calls == pytest.approx(sum(plain.by_file.values()))
-    assert set(plain.absent) <= set(ABSENT)
-
-
 def test_counting_twice_finds_the_same() -> None:
     assert counts.count(20) == counts.count(20)
 
@@ -90,19 +82,3 @@ def test_decisions_are_counted_one_by_one(tmp_path: Path) -> None:
         "0 < each < 3": (4, {"true", "false"}),
     }
     assert {type(asks) for _, asks in counted.executions} == {Condition, Loop}
-
-
-@pytest.mark.parametrize(
-    ("condition", "named"),
-    [
-        ("self.prefixes is not None", "prefix cache"),
-        ("self._standing.lands_s != inf", "asynchronous loading"),
-        ("part.merged is None", "merging"),
-        ("table.prefill", "chunked prefill, mixed passes"),
-        ("adapter_tokens > self._limits.adapter_tokens", "divided pool"),
-        ("len(outstanding)", None),
-        ("self.waiting", None),
-    ],
-)
-def test_a_condition_is_known_by_its_words(condition: str, named: str | None) -> None:
-    assert mechanism(condition) == named

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import log
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -81,17 +80,6 @@ def test_the_prefill_of_the_one_model_that_was_measured_stands_for_both() -> Non
     assert steps.coefficients(both, "qwen_2_5_7b") == pytest.approx(TRUE, rel=1e-6)
 
 
-def test_a_table_that_is_not_there_or_another_one_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv cannot be read"):
-        steps.read(tmp_path)
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / steps.TABLE).write_text("kind,model\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv has no column max_num_seqs"):
-        steps.read(tmp_path)
-    table().to_csv(tmp_path / steps.TABLE)
-    assert len(steps.read(tmp_path)) == len(table())
-
-
 def row(**measured: float) -> Row:
     columns = {"model": "llama-3.1-8b-instruct", "max_loras": "8", "module_ranks": "8 16"}
     counts = {"max_loras": 8, "max_cpu_loras": 8, "max_lora_rank": 16, "adapters": 8}
@@ -120,11 +108,6 @@ def test_residuals_are_relative_errors_in_units_of_accuracy() -> None:
     )
     past = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=5000.0, ttft_p50_ms=4000.0)
     assert len(fit.residuals(past, simulated)) == 2, "past saturation the queue says nothing about a step"
-
-
-def test_no_run_counts_for_more_than_the_most() -> None:
-    lost = fit.residuals(row(output_tokens_per_s=100.0), {"output_tokens_per_s": 1.0, "completed": 1})
-    assert lost[0] == -fit.MOST
 
 
 def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None:
