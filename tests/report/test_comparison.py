@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.report import comparison_table
-from simlora.report.comparison import MOST_LINES, render
+from simlora.report.comparison import render
 from simlora.report.lines import with_cost
 from simlora.sweeps.comparing import compare
 from simlora.sweeps.differing import varying
@@ -142,16 +141,6 @@ def test_a_comparison_says_where_more_differs_than_its_lines_say(tmp_path):
     by_gpu = compare(folders, by=["gpu"])
     assert by_gpu.notices == ("Runs that differ in system are averaged, too.",)
     assert [side.name for side in by_gpu.sides] == ["slora, a10g", "vllm, h100_80g"]
-
-
-def test_an_older_table_says_gpu_and_model_in_one_text(tmp_path):
-    sweep = make_sweep(tmp_path, steady)
-    table = pd.read_parquet(sweep / "sweep.parquet")
-    table["device"] = table["system"].map({"slora": "llama_7b on a10g", "vllm": "llama_7b on l40s"})
-    table.to_parquet(sweep / "sweep.parquet", index=False)
-    with pytest.raises(InputError, match=r"gpu: a10g \(slora\), l40s \(vllm\)"):
-        compare([sweep])
-    assert [side.gpu for side in compare([sweep], across="gpu").sides] == ["a10g", "l40s"]
 
 
 def test_a_grid_asks_for_what_it_varies_and_two_grids_do_not(tmp_path):
@@ -313,25 +302,6 @@ def test_names_from_a_table_stay_text(tmp_path):
     assert all(attack in page.text for attack in ATTACKS)
 
 
-def test_of_many_lines_the_first_are_drawn_and_the_rest_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(comparison_table, "MOST_ROWS", 20)
-    names = tuple(f"system{i:03d}" for i in range(14))
-    sweep = make_sweep(tmp_path, lambda *_: 0.9, systems=names, rates=(1.0, 2.0), seeds=1)
-    text = render(compare([sweep]))
-    page = Page(text)
-    drawn = {row["name"] for row in page.data["charts"]["attainment"]["data"]["values"]}
-    assert drawn == set(names[:MOST_LINES])
-    assert f"show the first {MOST_LINES}" in page.text
-    assert "The first 20 of 28 rows" in page.text
-    assert len(text) - len(page.scripts[1]) < 600_000
-
-
-def test_an_interval_that_goes_past_all_or_nothing_is_drawn_up_to_there(tmp_path):
-    sweep = make_sweep(tmp_path, lambda system, rate, seed: (0.0, 0.5, 1.0)[seed])
-    drawn = Page(render(compare([sweep]))).data["charts"]["attainment"]["data"]["values"]
-    assert {(row["low"], row["high"]) for row in drawn} == {(0.0, 1.0)}
-
-
 # Mistakes -------------------------------------------------------------------------------
 
 
@@ -340,9 +310,7 @@ def test_an_interval_that_goes_past_all_or_nothing_is_drawn_up_to_there(tmp_path
     [
         ({"x": "system"}, "--x system is not a number"),
         ({"x": "workload.rate"}, "'workload.rate' is no key of these runs; did you mean workload.rate_rps"),
-        ({"by": ["sistem"]}, "'sistem' is no key of these runs; did you mean system"),
         ({"figures": ["slo.attainmnt"]}, "is no figure of these runs; did you mean slo.attainment"),
-        ({"figures": ["system"]}, "'system' is no figure"),
     ],
 )
 def test_a_mistake_is_named_with_what_was_meant(sweep, asked, sentence):
