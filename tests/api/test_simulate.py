@@ -33,12 +33,6 @@ def result(calibration: str) -> simlora.Result:
     return simlora.simulate([calibration, "workload.duration_s=20"])
 
 
-def test_a_result_has_its_tables(result: simlora.Result):
-    assert result.summary["requests"]["finished"] == len(result.requests) == 40
-    assert set(result.timeline["replica"]) == {0}
-    assert repr(result) == "Result(40 of 40 requests finished)"
-
-
 def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
     calibration: str, result: simlora.Result
 ):
@@ -84,11 +78,6 @@ def test_simulating_writes_nothing_until_it_is_saved(
 def test_bad_input_is_one_sentence(override: str, said: str):
     with pytest.raises(InputError, match=said):
         simlora.simulate([override])
-
-
-def test_one_string_is_not_a_list_of_overrides():
-    with pytest.raises(TypeError, match="a list of strings"):
-        simlora.simulate("seed=1")
 
 
 def test_two_simulations_share_nothing(calibration: str, result: simlora.Result):
