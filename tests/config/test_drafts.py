@@ -87,7 +87,9 @@ def test_acceptance_of_adapters(given: str, found: object) -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
+        (["speculation.draft=qwen3_9b"], "speculation.draft is 'qwen3_9b', which is unknown; did you mean"),
         (["speculation.draft=llama_3_1_8b"], "whose vocabulary has 128,256 tokens, must have the 151,936"),
+        (["speculation.adapter_acceptance=[0.4]"], "must have two numbers"),
         (["speculation.adapter_acceptance={8: 0.5}"], "has no rank 16, which an adapter has"),
         (
             [

@@ -7,6 +7,7 @@ import shlex
 import pytest
 
 from simlora.config.engine_flags import (
+    PREFIX_CACHING,
     RANKS,
     allowed_rank,
     command,
@@ -164,6 +165,13 @@ def test_flags_have_several_spellings_and_some_have_several_values(
 ) -> None:
     found = started(text)
     assert (found.model, found.settings["replica.tp"], found.unknown) == (model, tp, unknown)
+
+
+def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it() -> None:
+    text = command("sglang", "qwen3_8b", SETTINGS | {PREFIX_CACHING: False}, activation_share=0.05)
+    found = started(text, activation_share=0.05)
+    assert found.settings["replica.gpu_memory_utilization"] == 0.9
+    assert found.settings[PREFIX_CACHING] is False
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,15 @@ def test_each_entry_makes_a_part_with_its_arguments() -> None:
     ("parts", "message"),
     [
         ("Stalls", "parts is 'Stalls', must be a list, such as"),
+        ([3], "parts has 3, must be a list, such as"),
         ([f"{__name__}.NoPart"], "NoPart, must be a subclass of"),
+        ([f"{__name__}.WithoutReplica"], "WithoutReplica, which cannot be made for a replica: too many"),
         ([f"{__name__}.Misspelt"], "Misspelt, whose method at_boundry is not a hook: did you mean"),
+        ([f"{__name__}.Invented"], "Invented, whose method on_admit is not a hook: did you mean"),
         ([f"{__name__}.WithoutTime"], r"WithoutTime, whose hook at_boundary cannot be called as"),
         ([f"{__name__}.Sampled"], "hook sample is for simlora's own parts"),
         ([f"{__name__}.Stall"], f"Stall, which cannot be imported: {__name__} has no Stall"),
+        (["no_such_module.Stalls"], "cannot be imported: there is no module no_such_module in the current"),
         ([{"_target_": f"{__name__}.Stalls", "evry_s": 2}], "Stalls, which cannot be made for a replica"),
     ],
 )

@@ -200,11 +200,18 @@ def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
 @pytest.mark.parametrize(
     "others, message",
     [
+        ("3", "cluster.replica_groups is 3, must be a list, such as [{gpu: a100_80g, replicas: 2}]"),
         ("[{gpu: a10}]", "cluster.replica_groups has {'gpu': 'a10'}, must have replicas, and may have gpu"),
         ("[{gpu: a10, replicas: 1, model: b}]", "there is no key cluster.replica_groups.model"),
+        ("[{replicas: 1, max_num_seqs: 4}]", "no key cluster.replica_groups.max_num_seqs; it goes below"),
         ("[{replicas: 1, replica: {max_num_seq: 4}}]", "no key replica.max_num_seq; did you mean"),
         ("[{replicas: 1, replica: {reserve: full}}]", "cluster.replica_groups has replica.reserve, which"),
+        ("[{replicas: 1, replica: 4}]", "replica of cluster.replica_groups is 4, must have keys, such as"),
+        ("[{replicas: 1, tp: 1, replica: {tp: 1}}]", "cluster.replica_groups gives both tp and replica.tp"),
         ("[{replicas: 1, replica: {max_lora_rank: 64}}]", "has replica.max_lora_rank, which needs"),
+        ("[{replicas: 1, replica: {max_num_seqs: 0}}]", "on a10g, replica.max_num_seqs is 0"),
+        ("[{gpu: a11, replicas: 1}]", "gpu of cluster.replica_groups is 'a11', which is unknown; did you"),
+        ("[{gpu: a100_80g, replicas: 0}]", "replicas of cluster.replica_groups is 0, must be a whole"),
         ("[{gpu: a100_80g, replicas: 1, tp: 3}]", "cluster.replica_groups: on a100_80g, replica.tp is 3"),
         ("[{gpu: npu_64g, replicas: 1, tp: 2}]", "there is no calibration npu_64g-llama"),
         ("[{gpu: a100_80g, replicas: 2}]", "cluster.replica_groups has all of the replicas"),

@@ -89,8 +89,11 @@ def test_when_first_tokens_are_due_by_adapter_and_for_the_base_model() -> None:
     [
         ("gold", "slo.classes is 'gold', must be a list, such as"),
         ([{"adapters": "a*"}], "slo.classes has {'adapters': 'a*'}, must have a name and either adapters"),
+        ([{"name": "g", "share": 0}], "slo.classes: share of g is 0, must be greater than 0 and at most 1"),
         ([{"name": "g", "share": 1, "ttft": 1}], "slo.classes: g has a key ttft, which there is not; "),
+        ([{"name": "g", "share": 1, "ttft_s": -1}], "slo.classes: g.ttft_s is -1, must be greater than 0"),
         ([{"name": "g", "adapters": "x*"}], "slo.classes: g has none of the 5 adapters, which are called"),
+        ([{"name": "g", "share": 0.5}] * 2, "slo.classes has two classes of one name among g, g"),
         ([{"name": "g", "adapters": 7}], "slo.classes: adapters of g is 7, must be a pattern"),
     ],
 )

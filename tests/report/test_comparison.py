@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.report.comparison import render
+from simlora.report import comparison_table
+from simlora.report.comparison import MOST_LINES, render
 from simlora.report.lines import with_cost
 from simlora.sweeps.comparing import compare
 from simlora.sweeps.differing import varying
@@ -141,6 +142,16 @@ def test_a_comparison_says_where_more_differs_than_its_lines_say(tmp_path):
     by_gpu = compare(folders, by=["gpu"])
     assert by_gpu.notices == ("Runs that differ in system are averaged, too.",)
     assert [side.name for side in by_gpu.sides] == ["slora, a10g", "vllm, h100_80g"]
+
+
+def test_an_older_table_says_gpu_and_model_in_one_text(tmp_path):
+    sweep = make_sweep(tmp_path, steady)
+    table = pd.read_parquet(sweep / "sweep.parquet")
+    table["device"] = table["system"].map({"slora": "llama_7b on a10g", "vllm": "llama_7b on l40s"})
+    table.to_parquet(sweep / "sweep.parquet", index=False)
+    with pytest.raises(InputError, match=r"gpu: a10g \(slora\), l40s \(vllm\)"):
+        compare([sweep])
+    assert [side.gpu for side in compare([sweep], across="gpu").sides] == ["a10g", "l40s"]
 
 
 def test_a_grid_asks_for_what_it_varies_and_two_grids_do_not(tmp_path):
@@ -300,6 +311,19 @@ def test_names_from_a_table_stay_text(tmp_path):
     assert {tag for tag, _ in page.elements} <= {tag for tag, _ in tame.elements} | {"small"}
     assert not any(name.startswith("on") for _, attrs in page.elements for name in attrs)
     assert all(attack in page.text for attack in ATTACKS)
+
+
+def test_of_many_lines_the_first_are_drawn_and_the_rest_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison_table, "MOST_ROWS", 20)
+    names = tuple(f"system{i:03d}" for i in range(14))
+    sweep = make_sweep(tmp_path, lambda *_: 0.9, systems=names, rates=(1.0, 2.0), seeds=1)
+    text = render(compare([sweep]))
+    page = Page(text)
+    drawn = {row["name"] for row in page.data["charts"]["attainment"]["data"]["values"]}
+    assert drawn == set(names[:MOST_LINES])
+    assert f"show the first {MOST_LINES}" in page.text
+    assert "The first 20 of 28 rows" in page.text
+    assert len(text) - len(page.scripts[1]) < 600_000
 
 
 # Mistakes -------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simlora.metrics.timeline import LEVELS
-from simlora.report.curves import ALL, by_adapter, cdf, losses, timelines
+from simlora.report.curves import ALL, by_adapter, cdf, losses, thinned_ranks, timelines
 from simlora.report.results import TIMELINE_COLUMNS
 from tests.metrics.frames import finished, lost, table
 
@@ -105,3 +105,11 @@ def test_losses_are_counted_by_status_and_reason():
     frame = table(finished(), lost("aborted", reason="too late"), long, long, lost("unfinished", reason=None))
     expected = [["rejected", "too long", 2], ["aborted", "too late", 1], ["unfinished", "", 1]]
     assert losses(frame).to_numpy().tolist() == expected
+
+
+@pytest.mark.parametrize("length", [0, 1, 300, 301, 100_000])
+def test_thinned_ranks_keep_both_ends(length):
+    ranks = thinned_ranks(length)
+    assert len(ranks) <= 300
+    assert ranks.tolist() == sorted(set(ranks.tolist()))
+    assert ranks[[0, -1]].tolist() == [0, length - 1] if length else not len(ranks)

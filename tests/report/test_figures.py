@@ -23,7 +23,7 @@ from simlora.report.figures import (
 )
 from simlora.report.sweeps import plot_sweep
 from tests.metrics.frames import finished, lost, table
-from tests.report.make_results import make_requests, make_timeline
+from tests.report.make_results import make_journal, make_requests, make_timeline
 
 REQUESTS = make_requests(300)
 TARGETS = SloTargets(ttft_s=6.0)
@@ -72,6 +72,25 @@ def test_a_span_for_each_time_that_an_adapter_was_merged():
     assert ax.get_title("left") == "replica 0: merged adapter"
     assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ["$x^{$", "a"]
     assert len(ax.figure.axes) == 1
+
+
+def test_thresholds_are_steps_beside_and_credits_lines_below_but_not_in_axes_of_others():
+    ax = modes_of(make_journal(2), replica=1, most_credits=5)
+    modes, below, beside = ax.figure.axes
+    assert modes is ax
+    assert [line.get_label() for line in beside.lines] == ["alpha", "beta"]
+    assert len(below.lines) == 5 + 1  # and zero
+    assert below.get_ylabel() == "credit, beyond the start"
+    mine = Figure().add_subplot()
+    assert modes_of(make_journal(1), ax=mine) is mine
+    assert len(mine.figure.axes) == 2  # and thresholds
+
+
+@pytest.mark.parametrize("plot", [plot_timeline, plot_hbm])
+@pytest.mark.parametrize("timeline", [make_timeline(2, rows=10), pd.DataFrame()])
+def test_a_replica_that_is_not_there(timeline, plot):
+    with pytest.raises(ValueError, match="no replica 7"):
+        plot(timeline, 7)
 
 
 def test_cold_start_is_drawn_within_ttft():

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from simlora.metrics.journal import Journal, Scaled
-from simlora.report import fleet, time_charts
+from simlora.report import fleet, hosts, time_charts
 from simlora.report.html import render
 from simlora.report.results import RunResults
 from simlora.report.terminal import summary_table
@@ -88,3 +88,20 @@ def test_replicas_are_drawn_to_the_end_each_time_once_and_not_stacked() -> None:
     drawn = [(row["x"], row["on"], row["serving"]) for row in chart["data"]["values"]]
     assert drawn == [(0, 1, 1), (1, 2, 1), (2, 2, 2), (10, 2, 2)]
     assert all(layer["encoding"]["y"]["stack"] is None for layer in chart["layer"])
+
+
+SLOWNESS = {
+    "stragglers": [{"replica": 1, "at_s": 60.0, "factor": 3.0, "until_s": None}] * 2,
+    "slow_links": [{"host": 0, "at_s": 5.0, "factor": 10.0, "until_s": 8.0}] * 30,
+}
+
+
+def test_what_was_slow_is_listed_up_to_some_and_counted_in_the_table() -> None:
+    found = str(hosts.slowness({"slowness": SLOWNESS}))
+    assert found.count("<tr>") == 21
+    assert "3.00 times" in found
+    assert "and 12 more in summary.json" in found
+    assert not hosts.slowness({})
+    assert not hosts.slowness({"slowness": {"stragglers": [], "slow_links": []}})
+    lines = " ".join(summary_table(make_summary(make_requests(50), slowness=SLOWNESS)).split())
+    assert "Slow 2 times iterations of 1 replica; 30 times the links of 1 host" in lines

@@ -160,6 +160,18 @@ def test_every_chart_has_a_place_and_data_of_which_curves_are_thinned(page):
     assert len(page.data["series"]["credits"]["levels"]["0"]) == 8
 
 
+def test_modes_and_thresholds_may_be_alone():
+    merging, deciding = Journal(), Journal()
+    merging.switch(1.0, 0, "a", 0)
+    deciding.note(1.0, 0, "alpha", 0.95)
+    found = page_of(make_requests(50), make_timeline(1, rows=50), journal=merging)
+    assert {"modes", "thresholds", "credits"} & set(found.data["charts"]) == {"modes"}
+    found = page_of(make_requests(50), make_timeline(1, rows=50), journal=deciding)
+    assert "No adapter was merged." in found.text
+    assert {"modes", "thresholds", "credits"} & set(found.data["charts"]) == {"thresholds"}
+    assert found.data["series"]["thresholds"]["levels"]["0"]["beta"][0] is None
+
+
 def test_a_host_that_is_down_is_a_band_in_every_chart_over_time_and_ends_with_it():
     charts = hosts_page(failures=make_outages()).data["charts"]
     for name in ("timeline-running", "timeline-waiting", "timeline-hbm"):
@@ -307,6 +319,16 @@ def test_a_run_without_requests_or_that_rejected_all_has_a_page():
     assert "No request has one" in rejected.text
     lengths = {"lengths-prompt_tokens", "lengths-output_tokens"}
     assert set(rejected.data["charts"]) == {"attainment-ttft_s", "popularity", *lengths}
+
+
+def test_cached_kv_is_told_where_there_is_any():
+    kv = {"hit_rate": 0.5, "idle_share": 0.25, "invalid_share": 0.3, "tokens_from_host": 1_000}
+    cached = page_of(make_requests(50), make_timeline(2, rows=50, cache=True), kv=kv)
+    for part in ("50 % of prompt tokens were cached.", "took 25 % of HBM", "history KV without its adapter"):
+        assert part in words(cached)
+    without = plain_page(kv={"hit_rate": None, "hbm_share": 0.5})
+    assert "history KV" not in without.text
+    assert "Cached KV" not in without.text
 
 
 def test_the_summary_of_an_older_run_may_lack_what_is_not_essential():

@@ -67,6 +67,11 @@ def test_what_did_not_happen_has_no_line(migration, failures):
     assert value_of(lines, "Simulated in") == "110 ms, 17,900 req/s"
 
 
+def test_an_incomplete_run_says_so():
+    assert any(line.startswith("INCOMPLETE") for line in lines_of(complete=False))
+    assert not any(line.startswith("INCOMPLETE") for line in lines_of())
+
+
 def test_an_empty_run_has_dashes_and_no_rows_of_nothing():
     shown = summary_table(make_summary(table()))
     assert "None" not in shown

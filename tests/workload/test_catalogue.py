@@ -151,12 +151,20 @@ def test_a_format_is_known_by_its_columns_and_azure_s_year_by_the_first_row(colu
     assert format_of(str(tmp_path / "t.csv")) == name
 
 
+def test_lmsys_s_parquet_is_known_without_reading_it(tmp_path):
+    cells = {"conversation_id": ["a"], "model": ["b"], "conversation": [[]], "language": ["c"]}
+    pd.DataFrame(cells).to_parquet(tmp_path / "train.parquet")
+    assert format_of(str(tmp_path / "train.parquet")) == "lmsys"
+
+
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("x.csv", "when,how_long\n1,2\n", "has the columns when, how_long, which are those of no trace"),
+        ("x.csv", ",".join(f"c{i}" for i in range(20)), "c0, c1, c2, c3, c4, c5, c6, c7, ..., which"),
         ("x.parquet", "no parquet", "is not a readable Parquet file"),
         ("x.dat", "a,b\n", r"has the suffix '.dat', must be one of .csv, .parquet, .jsonl, .txt, .json"),
+        ("x.csv", "", "is empty"),
         *((f"gone.{suffix}", None, "does not exist") for suffix in ("csv", "json", "parquet", "dat")),
     ],
 )

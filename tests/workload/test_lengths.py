@@ -85,12 +85,18 @@ def test_lengths_stay_in_range_and_a_longer_draw_begins_with_the_shorter(lengths
     "lengths, message",
     [
         (Fixed(0), "workload.prompt_tokens.tokens is 0, must be a whole number of tokens, at least 1"),
+        (Uniform(0, 5), "workload.prompt_tokens.lo is 0"),
         (Uniform(5, 5), "workload.prompt_tokens.hi is 5, must be a whole number of tokens, at least 6"),
         (LogNormal(math.inf, 1, 1, 9), "workload.prompt_tokens.mean_log is inf, must be a finite number"),
+        (LogNormal(5, 0, 1, 9), "workload.prompt_tokens.sigma_log is 0, must be greater than 0"),
         (LogNormal(50, 0.1, 1, 9), "workload.prompt_tokens.lo and .*hi are 1 and 9, .* no probability"),
+        (Quantiles([0, 1], [5]), "tokens has 1 entries, must have one for each of the 2 of workload"),
+        (Quantiles([0, 2], [5, 9]), r"workload.prompt_tokens.shares\[1\] is 2, must be .* at most 1"),
         (Quantiles([0, 0.5, 0.5, 1], [5, 6, 7, 9]), "must go up from 0 to 1"),
         (Quantiles([0, 1], [9, 5]), r"workload.prompt_tokens.tokens is \[9, 5\], must not go down"),
+        (Quantiles([0, 1], [0, 5]), r"workload.prompt_tokens.tokens\[0\] is 0, must be at least 1"),
         (Quantiles([0, 1], [1, 5], 0), "workload.prompt_tokens.scale is 0, must be greater than 0"),
+        (Empirical("", "x"), "workload.prompt_tokens.path is empty"),
         (Empirical("nowhere.csv", "x"), "nowhere.csv does not exist"),
     ],
 )

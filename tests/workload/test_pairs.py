@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Poisson
-from simlora.workload.lengths import Fixed, Geometric, Lengths, LogNormal, Quantiles, Uniform
+from simlora.workload.lengths import Empirical, Fixed, Geometric, Lengths, LogNormal, Quantiles, Uniform
 from simlora.workload.pairs import Rows, draw_lengths, following
 from simlora.workload.popularity import Uniform as Even
 from simlora.workload.synthetic import Synthetic
@@ -125,6 +125,13 @@ def test_quantiles_are_those_of_what_is_drawn(lengths):
     error = 4.5 * np.sqrt(shares * (1 - shares) / N)
     for share, length, off in zip(shares[1:5], at[1:5], error[1:5], strict=True):
         assert np.mean(drawn < length) - off - 0.01 <= share <= np.mean(drawn <= length) + off + 0.01
+
+
+def test_quantiles_of_a_file_are_its_lengths(tmp_path):
+    file = tmp_path / "lengths.csv"
+    file.write_text("tokens\n9\n1\n5\n5\n")
+    lengths = Empirical(str(file), "tokens")
+    assert lengths.at(np.array([0.0, 0.3, 0.6, 0.99])).tolist() == [1, 5, 5, 9]
 
 
 class Ones(Lengths):

@@ -171,6 +171,13 @@ def test_a_window_starts_the_clock_and_sessions_keep_their_adapters(
     assert trace.adapter.tolist() == adapters
 
 
+def test_longer_rows_are_dropped_with_a_notice(reading):
+    trace = reading("mooncake.jsonl", prompt_tokens_max=1300, output_tokens_max=499).build(0)
+    assert trace.prompt_tokens.tolist() == [900, 512, 300]
+    assert trace.block_hashes == [(0, 3), (0,), (6,)]
+    assert trace.notices[1].startswith("mooncake.jsonl: 3 of 7 rows exceed workload.prompt_tokens_max or ")
+
+
 def test_unsorted_rows_are_sorted_with_a_notice_and_sessions_counted_as_they_come(reading):
     head, first, second, *_ = AZURE.splitlines()
     trace = reading("azure.csv", "\n".join([head, second, first])).build(0)

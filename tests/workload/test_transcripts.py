@@ -158,8 +158,11 @@ LIST = "must be a list of messages"
     [
         ("{}", "is JSON of another kind, must be a list of objects such as"),
         ("[{", "is not well-formed JSON: Expecting"),
+        ('[{"id": 1, "id": 2}]', "is not well-formed JSON: the key 'id' comes twice"),
         ("[]", "has no column conversations, must have id, conversations, or input_tokens, output_tokens"),
         ('[{"conversations": "hi"}]', f"row 1: conversations is 'hi', {LIST}, each with from and"),
+        ('[{"conversations": [5]}]', rf"row 1: conversations is \[5\], {LIST}"),
+        ('[{"conversations": []}, {"conversations": [{"from": "gpt"}]}]', "row 2: conversations is"),
     ],
 )
 def test_a_file_of_another_kind_is_refused(sharegpt, text, message):
