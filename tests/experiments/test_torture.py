@@ -15,7 +15,6 @@ from experiments.torture.__main__ import BROKEN, HELD, main, tried
 from experiments.torture.laws import LAWS
 
 SEED = 7
-HOLDS_FOR = 2
 MOST = 60
 
 
@@ -25,15 +24,13 @@ def calibration() -> Path:
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_law_holds_of_random_scenarios(law: str, calibration: Path) -> None:
-    held = 0
+def test_a_law_holds_of_a_random_scenario(law: str, calibration: Path) -> None:
     for number in range(MOST):
         (found,) = tried(SEED, number, [law], calibration)
         assert found.ended != BROKEN, torture.told(SEED, found, calibration)
-        held += found.ended == HELD
-        if held == HOLDS_FOR:
-            break
-    assert held == HOLDS_FOR
+        if found.ended == HELD:
+            return
+    pytest.fail(f"the first {MOST} scenarios are none for this law")
 
 
 def test_what_is_found_is_printed_with_the_commands_that_show_it_again(
