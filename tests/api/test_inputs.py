@@ -12,6 +12,7 @@ import pytest
 from simlora import sweep
 from simlora.api import inputs
 from simlora.api.cache import open_cache
+from simlora.cli.sweep import main
 from simlora.sweeps import running
 from simlora.sweeps.outcome import FAILED, RAN, Outcome, Overrides
 from simlora.sweeps.running import run_all
@@ -88,6 +89,16 @@ def test_a_trace_that_is_edited_while_it_runs_is_kept_neither_as_it_was_nor_as_i
     assert not is_kept(overrides)
     trace.write_text(f"{HEAD}0,a,8,100,10\n")
     assert not is_kept(overrides)
+
+
+def test_a_sweep_says_which_run_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text(f"{HEAD}0,a,8,100,10\n")
+    edits(monkeypatch, trace, f"{HEAD}0,a,8,100,200\n")
+    assert main(["workload=file", f"workload.path={trace}", "--jobs=1", f"--out={tmp_path / 'out'}"]) == 0
+    assert f"the first: not kept: {trace} has changed since it was read" in capsys.readouterr().err
 
 
 def test_runs_that_read_a_file_after_it_was_edited_are_not_compared_with_those_before(

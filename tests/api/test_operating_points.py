@@ -129,6 +129,13 @@ def test_those_that_are_given_are_left_as_they_are(monkeypatch: pytest.MonkeyPat
     assert (notices, seen) == ((), [])
 
 
+def test_of_many_ranks_some_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = searches(monkeypatch)
+    points("workload.ranks=[1,2,3,4,5,6,7,8,9,10,11,12]")
+    assert len(seen) == 8
+    assert (seen[0], seen[-1]) == (1, 12)
+
+
 @pytest.mark.parametrize(
     ("overrides", "sentence"),
     [

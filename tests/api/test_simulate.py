@@ -49,7 +49,8 @@ def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
 
 
 @pytest.mark.parametrize(
-    "plot", ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_hbm", "plot_adapters"]
+    "plot",
+    ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_hbm", "plot_adapters", "plot_modes"],
 )
 def test_a_result_draws_itself(result: simlora.Result, plot: str):
     axes = getattr(result, plot)()
@@ -78,6 +79,11 @@ def test_simulating_writes_nothing_until_it_is_saved(
 def test_bad_input_is_one_sentence(override: str, said: str):
     with pytest.raises(InputError, match=said):
         simlora.simulate([override])
+
+
+def test_one_string_is_not_a_list_of_overrides():
+    with pytest.raises(TypeError, match="a list of strings"):
+        simlora.simulate("seed=1")
 
 
 def test_two_simulations_share_nothing(calibration: str, result: simlora.Result):

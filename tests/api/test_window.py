@@ -7,6 +7,7 @@ import pytest
 
 from simlora import simulate
 from simlora.core.errors import InputError
+from simlora.report.terminal import summary_table
 
 SHORT = ("workload.duration_s=120", "workload.rate_rps=2", "timeline=false")
 MIDDLE = (*SHORT, "window.warm_up_s=30", "window.drain_s=20")
@@ -35,6 +36,11 @@ def test_without_one_all_count() -> None:
     assert whole.counted is whole.requests
     only_warm = simulate([*SHORT, "window.warm_up_s=1e-9"])
     assert only_warm.summary["requests"] == whole.summary["requests"], "the last request is in it"
+
+
+def test_the_terminal_says_so() -> None:
+    assert "requests that arrive from 30.0 s to" in summary_table(simulate(MIDDLE).summary)
+    assert "Counted" not in summary_table(simulate(SHORT).summary)
 
 
 @pytest.mark.parametrize(
