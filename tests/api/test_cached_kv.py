@@ -87,7 +87,7 @@ def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static:
     assert "tokens_to_disk" not in static.summary["kv"]
 
 
-@pytest.mark.parametrize("settings", [STATIC, SWAPPED, TIERS, ("system=slora", "workload.duration_s=60")])
+@pytest.mark.parametrize("settings", [SWAPPED, TIERS])
 def test_how_full_hbm_is_does_not_depend_on_how_many_steps_are_one_event(settings: tuple[str, ...]):
     def kv(*more: str) -> dict[str, Any]:
         found: dict[str, Any] = simlora.simulate([*settings, *more]).summary["kv"]

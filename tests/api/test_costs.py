@@ -28,12 +28,6 @@ def test_tokens_are_those_of_finished_requests() -> None:
     assert cost["energy_j_per_output_token"] == pytest.approx(cost["energy_j"] / output)
 
 
-def test_every_gpu_of_a_replica_costs() -> None:
-    known = ["model=llama_2_7b", "gpu=a100_80g", "replica.tp=2", "gpu.usd_per_hour=1"]
-    summary = simlora.simulate([*SHORT, *known]).summary
-    assert summary["cost"]["gpu_hours"] == pytest.approx(2 * summary["makespan_s"] / 3600)
-
-
 @pytest.mark.parametrize(("engines", "gpus"), [(4, 1), (5, 2)], ids=["all full", "the last not full"])
 def test_engines_of_one_gpu_share_its_cost(engines: int, gpus: int) -> None:
     known = [f"cluster.replicas={engines}", "cluster.engines_per_gpu=4", f"workload.adapters={engines}"]

@@ -60,15 +60,6 @@ def test_every_switch_says_which_adapter_is_merged_from_then_on(merging: simlora
     assert ((merged["adapter"] == "") == (merged["value"] == -1)).all()
 
 
-def test_thresholds_and_credits_are_there_over_time(merging: simlora.Result):
-    decisions = merging.decisions
-    assert set(decisions["name"]) == {"alpha", "beta", "starving", "credit", "merged"}
-    assert decisions["time_s"].is_monotonic_increasing
-    credits = decisions[decisions["name"] == "credit"]
-    assert set(credits["adapter"]) <= set(merging.requests["adapter"])
-    assert (decisions.loc[decisions["name"].isin(["alpha", "beta", "starving"]), "adapter"] == "").all()
-
-
 def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging: simlora.Result):
     merged = merging.decisions[merging.decisions["name"] == "merged"]
     end_s = merging.summary["makespan_s"]
@@ -154,11 +145,3 @@ def test_what_was_decided_is_saved_beside_the_rest(moving: simlora.Result, tmp_p
     for name in ("decisions", "moves", "plans"):
         saved = pd.read_parquet(folder / f"{name}.parquet")
         pd.testing.assert_frame_equal(saved, getattr(moving, name), check_dtype=False)
-
-
-def test_modes_are_drawn_of_any_replica_there_is(moving: simlora.Result):
-    axes = moving.plot_modes(replica=6)
-    assert axes.get_title("left") == "replica 6: merged adapter"
-    mpl.pyplot.close(axes.figure)
-    with pytest.raises(ValueError, match="there is no replica 8"):
-        moving.plot_modes(replica=8)

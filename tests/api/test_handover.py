@@ -61,14 +61,6 @@ def test_a_run_is_past_saturation_if_either_pool_is(changes: dict[str, Any], lab
     assert summary("replica.max_num_seqs=16", **changes)["load"]["label"] == label
 
 
-def test_a_request_waits_between_the_pools_where_the_second_is_full() -> None:
-    few, many = (
-        summary(f"replica.max_num_seqs={seats}", prompt=16, output=256, rate_rps=10) for seats in (4, 64)
-    )
-    assert few["handover"]["wait_s"]["mean"] > 10 * many["handover"]["wait_s"]["mean"]
-    assert few["ttft_s"]["p50"] < 1.0, "the first token does not wait for a seat to decode"
-
-
 def test_the_router_of_the_decode_pool_is_a_choice_of_its_own() -> None:
     chosen = simlora.simulate(
         [

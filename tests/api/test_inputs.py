@@ -242,12 +242,6 @@ def test_a_class_of_a_notebook_is_in_no_file_and_its_run_is_not_kept(monkeypatch
     assert not is_kept(overrides)
 
 
-def test_other_code_of_the_process_does_not_matter_to_runs_of_ours() -> None:
-    run(SHORT)
-    cache = open_cache()
-    assert cache.read(cache.path(SHORT), "overrides", sorted(SHORT), "inputs") == {"files": {}, "modules": {}}
-
-
 def test_a_policy_in_an_installed_package_is_the_users(
     code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

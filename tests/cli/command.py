@@ -70,21 +70,6 @@ def run(
     )
 
 
-EVERY_HELP = f"""
-import os, sys, warnings
-from importlib import import_module
-warnings.filterwarnings("ignore", ".*multi-threaded", DeprecationWarning)  # a thread of pyarrow's, which no help asks
-mains = [import_module(name).main for name in {[*COMMANDS.values()]}]
-for main in mains:
-    process = os.fork()
-    if not process:
-        sys.argv = ["command", "--help"]
-        sys.exit(main())
-    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), file=sys.stderr)
-"""
-"""A program that has every command print its help, each in a process of its own, and says how each ended."""
-
-
 @dataclass(frozen=True)
 class Ended:
     """How a command ended and what it said."""

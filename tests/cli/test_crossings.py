@@ -44,12 +44,9 @@ def test_every_system_takes_values_as_hydra_gives_them_and_another_policy_in_eve
 
 
 CROSSINGS = (
-    ("system=simlora", "router=most_idle"),
     ("system=simlora", "scheduler=fcfs", "router=rank_bands"),
-    ("system=sglang", "scheduler=lcfs"),
     ("system=slora_early_abort", "scheduler=fcfs"),
     ("system=dlora_released", "migration=stay", "cluster.replicas=2"),
-    ("system=fastlibra_wom", "eviction=lru"),
     ("system=vllm", "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"),
     ("system=vllm", "++scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"),
 )

@@ -141,13 +141,6 @@ def test_a_home_of_no_user_and_a_folder_elsewhere_within_a_runs_are_refused(comm
     assert os.listdir() == []
 
 
-@pytest.mark.parametrize("sub", [[], ["hydra.sweep.subdir='~/y/${hydra.job.num}'"]])
-def test_the_folder_of_several_may_begin_at_home(tmp_path, sub):
-    assert main(["-m", *RUN, "seed=1,2", "hydra.sweep.dir='~/x'", *sub]) == 0
-    folder = "y" if sub else "x"
-    assert {f"{folder}/0/summary.json", f"{folder}/1/summary.json"} <= {*written(tmp_path)}
-
-
 def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
     Path("t.csv").write_text(TRACE)
     monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/cache")

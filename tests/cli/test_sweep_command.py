@@ -89,14 +89,3 @@ def test_systems_with_a_gpu_of_their_own_are_compared_if_asked(capsys):
     assert "or allow it with --across gpu,model" in capsys.readouterr().err
     assert report_main(["both", "--across=gpu", "--across=model"]) == 0
     assert capsys.readouterr().out.startswith("slora: llama_7b on a10g, steps of slora, ")
-
-
-def test_a_changed_system_is_called_by_what_was_changed(capsys):
-    grid = ["system=slora", "scheduler=lcfs", "workload.rate_rps=1,2", "workload.duration_s=10"]
-    assert main([*grid, "--jobs=1", "--out=here"]) == 0
-    assert capsys.readouterr().out.startswith("slora + scheduler=lcfs: llama_7b on a10g, ")
-    assert main(["system=slora", *grid[2:], "--jobs=1", "--out=here"]) == 0
-    capsys.readouterr()
-    assert report_main(["here"]) == 0
-    assert "\n\n4 runs, 2 lines over workload.rate_rps\n" in capsys.readouterr().out
-    assert '"slora + scheduler=lcfs"' in Path("comparison.html").read_text()

@@ -36,9 +36,7 @@ def test_a_result_and_the_command_of_its_server_are_enough(tmp_path, capsys):
         (["none.json"], "none.json does not exist"),
         (["sums.json"], "sums.json has 1 fault, which stands in the table above; nothing was written"),
         (["result.json", "--adapters=8"], "--adapters needs --rank"),
-        (["result.json", "--kv-tokens=1", "--startup-log=x"], "both say how large the KV cache is"),
         (["result.json", "--serve", "run me"], "starts no engine whose flags are known"),
-        (["result.json", "gpu=h100_81g"], "h100_81g"),
     ],
 )
 def test_bad_input_ends_with_one_sentence_and_status_2(arguments, said, tmp_path, capsys):

@@ -71,16 +71,6 @@ def test_a_model_that_drafts_has_its_own_calibration_on_the_same_gpus() -> None:
     assert latency_models(found, found.kinds[0]).draft is not None
 
 
-def test_a_dense_draft_of_a_mixture_has_no_experts_apart() -> None:
-    """Qwen3-30B-A3B and Qwen3-8B have the same vocabulary."""
-    found = scenario(
-        [*ON, *MIXTURE, "replica.expert_parallel=true", "speculation.tokens=2", "speculation.draft=qwen3_8b"]
-    )
-    assert found.calibration.path == "h100_80g-qwen3_30b_a3b-tp4ep-vllm"
-    assert found.speculation.calibration is not None
-    assert found.speculation.calibration.path == "h100_80g-qwen3_8b-tp4-vllm"
-
-
 @pytest.mark.parametrize(
     ("given", "found"),
     [

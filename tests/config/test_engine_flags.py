@@ -43,10 +43,7 @@ def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
     ("named", "ours"),
     [
         ("meta-llama/Llama-3.1-8B-Instruct", "llama_3_1_8b"),
-        ("meta-llama/Meta-Llama-3.1-8B", "llama_3_1_8b"),
         ("llama-2-7b-hf", "llama_2_7b"),
-        ("llama_2_7b", "llama_2_7b"),
-        ("Qwen/Qwen3-30B-A3B", "qwen3_30b_a3b"),
         ("acme/sql-adapter", None),
     ],
 )
@@ -63,10 +60,6 @@ def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unl
     assert "--disable-radix-cache" in command(
         "sglang", "qwen3_8b", SETTINGS | {"replica.prefix_caching": False}
     )
-
-
-def test_what_is_null_is_left_to_the_engine() -> None:
-    assert "--max-cpu-loras" not in command("vllm", "mistral_7b", SETTINGS | {"replica.max_cpu_loras": None})
 
 
 @pytest.mark.parametrize(("rank", "flag"), [(1, 8), (8, 8), (9, 16), (64, 64), (100, 128), (512, 512)])
@@ -161,12 +154,10 @@ def test_a_command_may_be_in_an_environment_or_a_container(text: str, engine: st
 @pytest.mark.parametrize(
     ("text", "model", "tp", "unknown"),
     [
-        ("vllm serve m/one -tp 2", "m/one", 2, ()),
         ("vllm serve m/one --disable-log-requests -tp 2", "m/one", 2, ("--disable-log-requests",)),
         ("vllm serve --model m/one --lora-modules a=/x b=/y", "m/one", 1, ("--lora-modules a=/x b=/y",)),
         ("vllm serve --port 8000 m/one -tp=4 --seed -1", "m/one", 4, ("--port 8000", "--seed -1")),
         ("python3 -m sglang.launch_server --model m/one --tp 2", "m/one", 2, ()),
-        ("python3 -m sglang.launch_server --model-path m/one --tensor-parallel-size 2", "m/one", 2, ()),
     ],
 )
 def test_flags_have_several_spellings_and_some_have_several_values(
@@ -189,7 +180,6 @@ def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it()
         ("python serve.py", "starts no engine whose flags are known"),
         ("vllm serve 'unclosed", "cannot be read as a shell's line"),
         ("vllm serve m --max-loras many", "has --max-loras many, must be a number"),
-        ("vllm serve m --max-loras", "has --max-loras , must be a number"),
     ],
 )
 def test_a_command_that_cannot_be_read_is_refused(text: str, said: str) -> None:

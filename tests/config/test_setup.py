@@ -16,7 +16,6 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scheduling.chunked_slo import ChunkedSlo
 from simlora.policies.scheduling.early_abort import EarlyAbort
 from simlora.policies.scheduling.fcfs import Fcfs
-from simlora.policies.scheduling.lcfs import Lcfs
 from tests.cli.command import CALIBRATION
 
 
@@ -41,18 +40,6 @@ def test_slora_is_its_released_server(calibration: str):
     assert type(policies.kernel(found.scenario.calibration)).__name__ == "Mbgmv"
 
 
-def test_a_system_overrides_nested_groups_and_the_user_overrides_the_system(calibration: str):
-    assert type(setup(calibration, "system=slora_lcfs").scenario.policies.scheduler()) is Lcfs
-    assert (
-        type(setup(calibration, "system=slora_lcfs", "scheduler=fcfs").scenario.policies.scheduler()) is Fcfs
-    )
-
-
-def test_every_replica_gets_its_own_policies(calibration: str):
-    policies = setup(calibration).scenario.policies
-    assert policies.scheduler() is not policies.scheduler()
-
-
 def test_the_pool_follows_from_the_gpu_unless_it_is_set(calibration: str):
     small, large = setup(calibration).scenario.replica, setup(calibration, "gpu=a100_80g").scenario.replica
     assert small.kv_token_budget < large.kv_token_budget
@@ -64,19 +51,6 @@ def test_outputs_do_not_change_what_is_simulated(calibration: str):
     plain, quiet = setup(calibration), setup(calibration, "report=false", "timeline=false")
     assert plain.about["config_hash"] == quiet.about["config_hash"]
     assert plain.about["config_hash"] != setup(calibration, "seed=1").about["config_hash"]
-
-
-NEEDS = {
-    "vllm_packed": "workload.adapters=1",  # to fit the GPU of the default configuration
-    "loraserve": "placement.operating_points={8: 5500, 128: 4500}",  # which a run would have found for it
-}
-
-
-@pytest.mark.parametrize("system", choices("system"))
-def test_every_system_composes_and_has_a_calibration_of_ours(system: str):
-    found = setup(f"system={system}", *([NEEDS[system]] if system in NEEDS else []))
-    assert found.about["system"] == system
-    Simulation(found.scenario)  # raises for a coefficient that the run needs
 
 
 def test_early_abort_gives_up_at_the_slo():
@@ -137,33 +111,10 @@ def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration
     assert replica.max_num_batched_tokens == max(replica.kv_token_budget // 6, 3072)
 
 
-def test_a_region_takes_what_a_given_pool_leaves_or_what_it_is_given(calibration: str):
-    pool = setup(calibration).scenario.replica.kv_token_budget
-    own = (calibration, "replica.adapter_memory=padded")
-    left = setup(*own, "replica.kv_token_budget=10000").scenario.replica
-    assert (left.kv_token_budget, left.adapter_region_tokens) == (10_000, pool - 10_000)
-    both = setup(*own, "replica.kv_token_budget=10000", "replica.adapter_region_tokens=500").scenario.replica
-    assert (both.kv_token_budget, both.adapter_region_tokens) == (10_000, 500)
-
-
 def test_the_unified_pool_takes_all_slots_whatever_the_share(calibration: str):
     pool = setup(calibration).scenario.replica.kv_token_budget
     replica = setup(calibration, "replica.adapter_region_share=0.5").scenario.replica
     assert (replica.kv_token_budget, replica.adapter_region_tokens) == (pool, 0)
-
-
-def test_bytes_kept_for_activations_are_no_slots(calibration: str):
-    slots = {
-        reserve: setup(calibration, f"replica.activation_bytes={reserve}").scenario.replica.kv_token_budget
-        for reserve in (0, 524_288_000)
-    }
-    assert slots[0] - slots[524_288_000] == 1000, "half a mebibyte each"
-
-
-def test_an_engine_names_the_calibration_of_its_own_iterations():
-    found = setup("engine=hf_peft", "kernel=merged").scenario.calibration
-    assert found.path == "a10g-llama_7b-tp1-hf_peft"
-    assert setup().scenario.calibration.path == "a10g-llama_7b-tp1"
 
 
 def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibration: str):

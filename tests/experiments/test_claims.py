@@ -12,12 +12,10 @@ import yaml
 
 from experiments.claims import __main__ as command
 from experiments.claims import formulas, pictures
-from experiments.claims.board import markdown, terminal
+from experiments.claims.board import markdown
 from experiments.claims.checks import Comparison
 from experiments.claims.claim import read
-from experiments.claims.evaluate import UNEXPLAINED, Row, evaluate
-from experiments.claims.numbers import error_shown, shown
-from experiments.claims.spots import Curve, Limit
+from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.verdicts import (
     CONTRADICTS,
     HOLDS,
@@ -29,15 +27,11 @@ from experiments.claims.verdicts import (
     of_value,
     with_disagreement,
 )
-from experiments.studies import running
-from experiments.studies.points import Point, point
-from experiments.studies.running import Watch
-from experiments.studies.study import Study, read_all
-from experiments.studies.study import read as read_study
+from experiments.studies.study import read_all
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import DOES_NOT_FIT, RAN, Outcome
 from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
-from tests.experiments.studied import a_study, claims, runs_of
+from tests.experiments.studied import claims, runs_of
 
 THROUGHPUT = "figure_1 small fcfs 1 throughput_rps"
 VALUE = f"""
@@ -114,23 +108,6 @@ def ran(throughput_rps: float | None, attainment: float = 1.0, seconds: float = 
     return Outcome(RAN, {"throughput_rps": throughput_rps, "slo": {"attainment": attainment}}, "", seconds)
 
 
-def test_a_row_has_both_numbers_the_verdict_and_the_seconds(tmp_path: Path) -> None:
-    row = row_of(tmp_path, VALUE, ran(1.05, seconds=2.5)).as_dict()
-    assert (row["id"], row["paper"], row["studies"]) == ("a-value", "paper", ["figure_1"])
-    assert (row["published"], row["simulated"], row["verdict"]) == (1.0, 1.05, HOLDS)
-    assert (row["errors"], row["runs"], row["seconds"]) == ([pytest.approx(0.05)], 1, 2.5)
-
-
-def test_the_reason_is_shown_where_a_claim_does_not_hold_and_said_to_lack_where_it_has_none(
-    tmp_path: Path,
-) -> None:
-    row = row_of(tmp_path, VALUE, ran(2.0))
-    assert (row.verdict, row.reason, row.errors) == (OFF, "Because it rained.", [1.0])
-    assert row_of(tmp_path, VALUE, ran(1.05)).reason == ""
-    unexplained = row_of(tmp_path, VALUE.replace("  reason: Because it rained.\n", ""), ran(2.0))
-    assert unexplained.reason == UNEXPLAINED
-
-
 def test_a_reason_has_the_numbers_of_the_runs_that_it_names(tmp_path: Path) -> None:
     text = VALUE.replace("Because it rained.", '"At 2/s it is {figure_1 small lcfs 2 throughput_rps}."')
     (claim,) = read(claims(tmp_path, text), read_all(tmp_path))
@@ -161,14 +138,6 @@ def test_a_row_says_how_many_of_its_runs_were_fitted(tmp_path: Path) -> None:
     assert fitted({"fitted_rows": [key.replace("slora ", "slora_bmm ", 1)]}) == 0
 
 
-def test_several_values_are_judged_by_the_worst(tmp_path: Path) -> None:
-    text = VALUE.replace("published: 1.0", "published: [1.0, 0]").replace(
-        THROUGHPUT, f"[{THROUGHPUT}, figure_1 small fcfs 1 slo.attainment]"
-    )
-    row = row_of(tmp_path, text, ran(1.0, attainment=0.05))
-    assert (row.simulated, row.verdict) == ([1.0, 0.05], NEAR)
-
-
 ABSENT = Outcome(WAS_NOT_SIMULATED, reason="no such system")
 LARGE = Outcome(DOES_NOT_FIT, reason="too large")
 OOM = VALUE.replace("kind: value", "kind: oom").replace("1.0", "OOM")
@@ -182,7 +151,6 @@ OOM = VALUE.replace("kind: value", "kind: oom").replace("1.0", "OOM")
         (VALUE, LARGE, "OOM", OFF, "too large"),
         (OOM, LARGE, "OOM", HOLDS, ""),
         (OOM, ran(2.0), 2.0, OFF, "rained"),
-        (OOM, ABSENT, None, NOT_SIMULATED, "no such system"),
     ],
 )
 def test_a_run_without_a_number_holds_only_where_it_was_to_run_out_of_memory(
@@ -219,11 +187,6 @@ def test_an_increase_is_in_per_cent_behind_the_values_that_belong_to_it(tmp_path
     assert row.verdict == OFF
 
 
-def test_what_cannot_be_simulated_says_why(tmp_path: Path) -> None:
-    row = row_of(tmp_path, a_claim(kind="absent", published=1.7, reason="There is none."))
-    assert (row.verdict, row.reason, row.simulated) == (NOT_SIMULATED, "There is none.", None)
-
-
 def test_a_ratio_divides_the_first_of_a_pair_by_the_second(tmp_path: Path) -> None:
     pairs = [
         [f"figure_1 {panel} {series} 2 throughput_rps" for series in ("fcfs", "lcfs")]
@@ -244,7 +207,6 @@ def a_trend(check: str) -> str:
 @pytest.mark.parametrize(
     ("check", "numbers", "passed", "of"),
     [
-        (f"above: {{upper: {FCFS}, lower: {LCFS}, x: [2]}}", [2.0, 1.0], 1, 1),
         (f"above: {{upper: {FCFS}, lower: {LCFS}, x: [2]}}", [1.0, 1.0], 0, 1),
         (f"above: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 1.0, 2.0], 1, 2),
         (f"widens: {{upper: {FCFS}, lower: {LCFS}}}", [2.0, 1.0, 4.0, 1.0], 1, 1),
@@ -298,21 +260,13 @@ def test_formulas_are_those_of_the_paper(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("kind: value", "kind: guess"), "kind is 'guess'; "),
         (("kind: value", "kind: ratio"), "is of kind ratio and has no ratios"),
         (("where: Table 1", "place: Table 1"), "has an unknown key place"),
         (("figure_1 small", "figure_2 small"), "study is 'figure_2'; did you mean figure_1?"),
-        (("small fcfs", "tiny fcfs"), "panel is 'tiny'; "),
-        (("small fcfs", "small fifo"), "series is 'fifo'; did you mean fcfs"),
-        (("fcfs 1", "fcfs 3"), "x is '3'; "),
         (("throughput_rps\n  reason", "throughput\n  reason"), "metric is 'throughput'; did you mean"),
-        ((THROUGHPUT, "figure_1"), "must be a study, a panel, a series, a value of x and a metric"),
         (("it rained", "{figure_9 small lcfs 2 throughput_rps}"), "reason: study is 'figure_9'"),
         ((VALUE, VALUE.strip("\n") + VALUE), "has the claim a-value twice"),
         ((VALUE, a_trend("abov: {}")), "check is 'abov'; did you mean above?"),
-        ((VALUE, a_trend(f"close: {{curve: {FCFS}}}")), "close has no within"),
-        ((VALUE, a_trend("close: {curve: figure_1 small, within: 1}")), "must be a study"),
-        ((VALUE, a_trend("close")), "a check is one name with its arguments"),
     ],
 )
 def test_a_mistake_in_a_claim_is_named_with_its_file(
@@ -369,11 +323,6 @@ def test_the_board_is_made_from_simulations_which_are_kept(
     assert out.read_text() == before
 
 
-def test_a_board_that_cannot_be_written_is_said(a_paper: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["--json", "/dev/null/board.json", "--jobs", "1"]) == 2
-    assert "board.json cannot be written: " in capsys.readouterr().err
-
-
 # What is written, and what it shows
 
 
@@ -395,25 +344,6 @@ def test_the_board_of_all_papers_is_the_page_of_the_project_and_a_paper_s_none(
     assert command.main(["--jobs", "1"]) == 0
 
 
-def watch_of(study: Study, *keys: tuple[str, str, Any]) -> Watch:
-    """Runs of these panels, series and values of x."""
-    here = [point(study, study.panel(p), study.series_named(s), x) for p, s, x in keys]
-    return Watch(
-        points={(one.study, one.overrides): one for one in here},
-        outcomes={one.overrides: ran(1.0) for one in here},
-    )
-
-
-def test_a_picture_has_the_points_that_were_run_and_those_that_a_search_made_along_x(tmp_path: Path) -> None:
-    study = read_study(a_study(tmp_path, rules=None))
-    keys = [("small", "fcfs", 1), ("small", "fcfs", 1.5), ("large", "fcfs", 2)]
-    found = [one for one, _ in pictures._found(study, watch_of(study, *keys), ())]
-    assert [one.key[1:] for one in found] == keys
-    only = pictures._only(study, found)
-    assert [(panel.name, panel.x) for panel in only.panels] == [("small", [1, 1.5])], "one x is no curve"
-    assert [series.name for series in only.series] == ["fcfs"]
-
-
 def test_every_computed_number_has_a_figure_or_a_command() -> None:
     computed = {
         claim.computed
@@ -424,109 +354,3 @@ def test_every_computed_number_has_a_figure_or_a_command() -> None:
     assert formulas.COMMANDS.keys() <= computed
     for module in formulas.COMMANDS.values():
         assert find_spec(module), module
-
-
-# Which runs a claim needs
-
-
-def test_what_computes_a_number_tells_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = read_study(a_study(tmp_path, rules=None))
-    one = point(study, study.panel("small"), study.series_named("fcfs"), 1)
-    monkeypatch.setattr(
-        running, "_simulated", lambda wanted, *_: {overrides: ran(1.0) for overrides in wanted}
-    )
-    monkeypatch.setitem(
-        formulas.NUMBERS, "n", lambda: [running.run_all([one])[one.overrides].figure("throughput_rps")]
-    )
-    row = row_of(tmp_path, VALUE.replace(f"simulated: {THROUGHPUT}", "computed: n"))
-    assert (row.simulated, row.studies, row.runs, row.seconds) == (1.0, ["figure_1"], 1, 1.0)
-
-
-def test_within_a_watch_a_run_is_looked_up_once_and_jobs_are_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study, looked_up = read_study(a_study(tmp_path, rules=None)), []
-    one = point(study, study.panel("small"), study.series_named("fcfs"), 1)
-
-    def simulated(wanted: Any, jobs: int, shown: Any) -> Any:
-        looked_up.append((len(wanted), jobs))
-        return {overrides: ran(1.0) for overrides in wanted}
-
-    monkeypatch.setattr(running, "_simulated", simulated)
-    with running.watched(jobs=1) as outer, running.watched() as inner:
-        assert running.run_all([one]) == running.run_all([one])
-    assert looked_up == [(1, 1), (0, 1)]
-    assert list(outer.outcomes) == list(inner.outcomes) == [one.overrides]
-    running.run_all([one])
-    assert looked_up[-1] == (1, -1)
-
-
-def test_a_limit_looks_at_half_of_its_points_or_fewer(tmp_path: Path) -> None:
-    x = {"key": "workload.rate_rps", "label": "", "values": list(range(1, 17))}
-    panels = {"small": {"title": ""}}
-    study = read_study(a_study(tmp_path, x=x, panels=panels, rules=None, printed=None))
-    asked: list[Any] = []
-
-    def figures(point: Point, metric: str) -> float:
-        asked.append(point.x)
-        return 2.0 * point.x
-
-    limit = Limit(Curve(study, "small", "fcfs", "throughput_rps"), 11.0)
-    assert limit.number(figures) == 5.5
-    assert asked == [8, 4, 6, 5]
-    assert [one.x for one in limit.looked_at(figures)] == [8, 4, 6, 5]
-
-
-def test_reasons_are_simulated_only_where_a_claim_does_not_hold(
-    a_paper: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = []
-
-    def simulated(wanted: Any, *_: Any) -> Any:
-        asked.extend(wanted)
-        return {overrides: ran(1.0) for overrides in wanted}
-
-    monkeypatch.setattr(running, "_simulated", simulated)
-    folder = a_paper / "experiments" / "paper"
-    text = VALUE.replace("rained", "rained, {figure_1 large fcfs 2 throughput_rps}")
-    for published, runs in (("1.0", 1), ("9.0", 2)):
-        claims(folder, text.replace("published: 1.0", f"published: {published}"))
-        asked.clear()
-        assert len(command.judge("paper", folder)) == 1
-        assert len(asked) == runs
-
-
-def test_papers_are_the_folders_that_have_claims(tmp_path: Path) -> None:
-    for name in ("b", "a"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "claims.yaml").write_text("")
-    (tmp_path / "none").mkdir()
-    assert list(command.papers(tmp_path)) == ["a", "b"]
-
-
-def test_numbers_are_shown_with_three_digits() -> None:
-    values = (None, 0.123456, 1609.5, [0.26, 1021.86, 0.0], "OOM")
-    assert [shown(value) for value in values] == ["-", "0.123", "1610", "0.26; 1022; 0", "OOM"]
-
-
-def test_the_page_and_the_terminal_show_every_claim_and_the_worst_first(tmp_path: Path) -> None:
-    rows = [row_of(tmp_path, VALUE, outcome) for outcome in (ran(1.0), ran(2.0))]
-    text = terminal(rows)
-    assert "2 claims: 1 holds, 1 off." in text
-    assert text.index("Because it rained.") < text.index("holds")
-    page = markdown(rows, ["A note."], "python -m experiments.claims", {})
-    off, holds = (page.index(f"| {verdict} | `a-value`") for verdict in ("**off**", "holds"))
-    assert off < holds
-    assert "| 1 | 2 | +100.0 % |" in page
-    assert "A note." in page
-
-
-def test_errors_are_relative_and_absolute_where_0_was_published() -> None:
-    assert error_shown(1.0, [0.1234]) == "+12.3 %"
-    assert error_shown([1.0, 0], [-0.02, 0.0017]) == "-2.0 %; +0.002"
-    assert error_shown("OOM", None) == ""
-
-
-def test_a_claim_names_the_runs_that_it_needs(tmp_path: Path) -> None:
-    (claim,) = read(claims(tmp_path, VALUE), read_all(tmp_path))
-    assert [point.key for point in runs_of(claim)] == [("figure_1", "small", "fcfs", 1)]

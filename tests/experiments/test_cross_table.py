@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import simlora
 from experiments.cross_table import __main__ as command
 from experiments.cross_table import capacities
 from experiments.cross_table import world as worlds
-from experiments.cross_table.bound import bound, known_before, least_s
+from experiments.cross_table.bound import known_before, least_s
 from experiments.cross_table.capacities import (
     NEAR,
     PRECISION,
@@ -27,20 +27,18 @@ from experiments.cross_table.capacities import (
     Span,
     geometric,
     search,
-    settled,
     span,
     times,
 )
 from experiments.cross_table.compared import SHARE, Row, compare, with_figures
-from experiments.cross_table.page import number, spanned, why
-from experiments.cross_table.slots import OF_REPLICAS, POLICIES, Exchange, differing, exchanges, slim
-from experiments.cross_table.tuning import own_value, score, told, tuned, ways_from
-from experiments.cross_table.why import Part, parts
-from experiments.cross_table.world import HELD_OUT, TRAINING, System, Workload, World
+from experiments.cross_table.page import why
+from experiments.cross_table.slots import OF_REPLICAS, POLICIES, exchanges
+from experiments.cross_table.tuning import score, told, tuned
+from experiments.cross_table.why import parts
+from experiments.cross_table.world import TRAINING, System, Workload, World
 from simlora.api.preparing import composed, ready
-from simlora.core.errors import InputError
 from simlora.core.trace import AdapterSpec, Trace
-from tests.experiments.small_world import WORLD, Search, slora, written
+from tests.experiments.small_world import Search, slora
 
 REAL = worlds.read()
 
@@ -50,23 +48,11 @@ def two(world: World) -> list[System]:
     return [world.systems["slora"], world.systems["eager"]]
 
 
-def hopeless() -> System:
-    """Return a system that never keeps the SLO: prompts beyond what a prefill may take are rejected."""
-    return slora("hopeless", {"replica.max_num_batched_tokens": 9})
-
-
 def config_of(world: World, system: System, workload: Workload, rate_rps: float = 1) -> DictConfig:
     return composed([*world.overrides(system, workload), f"{workload.key}={rate_rps}"])[0]
 
 
 # The real world
-
-
-def test_all_five_papers_are_there_with_their_systems_and_workloads() -> None:
-    assert REAL.systems.keys() >= {"slora", "caraserve", "toppings", "dlora", "fastlibra", "loraserve"}
-    papers = {"S-LoRA", "CaraServe", "dLoRA", "FastLibra", "LoRAServe"}
-    for part in (TRAINING, HELD_OUT):
-        assert {workload.paper for workload in REAL.of(part)} == papers
 
 
 @pytest.mark.parametrize(
@@ -92,53 +78,7 @@ def test_no_system_is_refused(system: System) -> None:
     ready(*composed([*REAL.overrides(system, workload), rate, "workload.requests=10", *points]))
 
 
-# Its file
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "sentence"),
-    [
-        ("for: training", "for: trainin", r"workload short\.for is 'trainin'; did you mean training\?"),
-        ("about: short answers", "abut: short answers", "workload short has an unknown key abut"),
-        ("title: newest first, ", "", "system lcfs has no title"),
-        ("systems:", "sytems:", "unknown key sytems"),
-    ],
-)
-def test_mistakes_in_a_world_are_said_with_their_place(
-    tmp_path: Path, old: str, new: str, sentence: str
-) -> None:
-    with pytest.raises(InputError, match=sentence):
-        worlds.read(written(tmp_path, WORLD.replace(old, new)))
-
-
-def test_what_is_the_same_for_all_wins_over_what_a_system_sets(world: World) -> None:
-    system = slora("greedy", {"cluster.replicas": 8, "replica.max_wait_tokens": 3})
-    config = config_of(world, system, world.workloads["short"])
-    assert (config.cluster.replicas, config.replica.max_wait_tokens) == (1, 3)
-    other = config_of(world.but({"cluster.replicas": 2}), system, world.workloads["short"])
-    assert other.cluster.replicas == 2
-
-
 # What published systems leave free
-
-
-@pytest.mark.parametrize(
-    ("own", "values", "ways"),
-    [
-        (10, [0, 1, 5, 10, 20, 40], [[5, 1, 0], [20, 40]]),
-        (4, [8, 16, 64], [[8, 16, 64]]),
-        (1000, [64, 256], [[256, 64]]),
-        (0.1, [0.05, None], [[0.05], [None]]),  # null is no limit, above all numbers
-        (None, [4096, None, 8192], [[4096], [8192]]),  # and nobody knows how near to which
-        ("peak", ["paged", "peak"], [["paged"]]),
-        (True, [False], [[False]]),
-        (5, [5], []),
-    ],
-)
-def test_values_are_tried_from_its_own_on(
-    own: object, values: list[object], ways: list[list[object]]
-) -> None:
-    assert ways_from(own, values) == ways
 
 
 def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(
@@ -159,19 +99,6 @@ def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(
     tried = {tuple(map(one.system.settings.get, keys)) for asked, _ in made_up for one in asked}
     # Of eager's, 2 and 1 lie behind 4, which is worse; then it waits with 64. S-LoRA has 1000 in the world.
     assert tried == {(8, 0), (64, 0), (4, 0), (64, 5), (None, None), (999, None)}
-
-
-@pytest.mark.parametrize(
-    ("system", "key", "own"),
-    [
-        ("slora", "replica.max_wait_tokens", 10),  # of its file
-        ("dlora", "replica.max_num_seqs", 512),  # of the world
-        ("slora", "replica.max_num_batched_tokens", None),
-        ("fastlibra", "router.slack", 4),  # of its router's file
-    ],
-)
-def test_a_systems_own_value_is_its_files_or_the_worlds(system: str, key: str, own: object) -> None:
-    assert own_value(REAL, REAL.systems[system], REAL.workloads["slora"], key) == own
 
 
 # Capacities
@@ -216,24 +143,6 @@ def test_a_system_that_simlora_refuses_says_why_and_carries_nothing(world: World
     found = search(world, [Asked(broken, world.workloads["short"], 0)], jobs=1)["broken", "short", 0]
     assert found.rate == Reading(0, 0, 0)
     assert "prefix_caching" in found.refused
-
-
-def test_a_system_that_never_keeps_the_slo_carries_nothing_and_is_not_refused(world: World) -> None:
-    workload = world.workloads["short"]
-    found = search(world, [Asked(hopeless(), workload, 0)], jobs=1)["hopeless", "short", 0]
-    assert (found.met_rps, found.missed_rps, found.refused) == (0, 3, "")
-    with pytest.raises(InputError, match="no system keeps the SLO on short"):
-        compare(world, [hopeless()], [workload], range(1), jobs=1)
-
-
-def test_operating_points_are_looked_for_once_and_then_said(world: World) -> None:
-    workload = world.workloads["short"]
-    placed = slora("placed", {"placement": "rank_demand", "router": "routing_table"})
-    overrides = settled(world, placed, workload)
-    assert overrides[-1].startswith("placement.operating_points={8:")
-    ready(*composed([*overrides, f"{workload.key}=2"]))
-    plain = world.systems["slora"]
-    assert settled(world, plain, workload) == world.overrides(plain, workload)
 
 
 def test_a_span_is_geometric_and_nothing_if_a_seed_has_nothing() -> None:
@@ -315,15 +224,6 @@ def test_no_run_takes_less_gpu_time_than_the_bound_says(world: World) -> None:
         assert least_s(ready(*composed(overrides)).scenario).sum() < busy_s
 
 
-def test_the_links_bound_what_needs_an_adapter_for_every_request(world: World) -> None:
-    counts = {"workload.adapters": 50, "workload.requests": 50, "workload.duration_s": None}
-    cold = replace(world.workloads["short"], settings={"workload": "own_adapters", **counts})
-    found = bound(world, world.systems["slora"], cold)
-    assert found.served_rps == found.link_rps < found.gpu_rps
-    (carried,) = search(world, [Asked(world.systems["slora"], cold, 0)], jobs=1).values()
-    assert carried.met_rps < 2 * found.link_rps  # of 50 requests most may come before the first is done
-
-
 def test_a_token_that_was_there_before_in_its_session_need_not_be_computed() -> None:
     answers = np.full(4, 5)
     trace = Trace(
@@ -337,13 +237,6 @@ def test_a_token_that_was_there_before_in_its_session_need_not_be_computed() -> 
     )
     assert known_before(trace).tolist() == [0, 0, 15, 0]
     assert known_before(replace(trace, session=None)).tolist() == [0, 0, 0, 0]
-
-
-def test_a_shorter_workload_has_fewer_requests_or_lasts_less_long(world: World) -> None:
-    assert world.workloads["short"].shortened(0.5).settings["workload.requests"] == 100
-    assert REAL.workloads["chatbot"].shortened(1 / 3).settings["workload.duration_s"] == 200
-    for workload in REAL.workloads.values():
-        workload.shortened(1 / 3)
 
 
 # Slots
@@ -361,55 +254,6 @@ def test_slots_are_exchanged_one_at_a_time(world: World) -> None:
     assert choices["loader"] == "blocking"
     assert (config.replica.max_wait_tokens, config.replica.max_num_seqs) == (0, 8)
     assert exchanges(world, base, base, workload) == []
-
-
-@pytest.mark.parametrize(
-    ("theirs", "had", "has"),
-    [
-        ({}, "adapter_affinity", "round_robin"),
-        ({"router": "adapter_affinity", "router.slack": 2}, "slack 9", "slack 2"),
-    ],
-)
-def test_parameters_of_a_policy_go_with_it(
-    world: World, theirs: dict[str, object], had: str, has: str
-) -> None:
-    tuned = slora("tuned", {"router": "adapter_affinity", "router.slack": 9})
-    (found,) = exchanges(world, tuned, slora("other", theirs), world.workloads["short"])
-    assert (found.slot, found.had, found.has, found.refused) == ("router", had, has, "")
-
-
-def test_what_follows_from_the_slo_is_not_told_where_a_policy_says_so_itself(world: World) -> None:
-    """`scheduler.slo_s` is `slo.ttft_s` in the one's own file; of early_abort it is a number there."""
-
-    def slim_settings(system: System) -> Mapping[str, object]:
-        return slim(world, system, world.systems["slora"], world.workloads["short"]).settings
-
-    knows = slim_settings(slora("knows", {"scheduler": "chunked_slo"}))
-    assert not {"scheduler.slo_s", "scheduler.pass_s"} & knows.keys()
-    told = slora("told", {"scheduler": "chunked_slo", "scheduler.slo_s": 2})
-    assert slim_settings(told)["scheduler.slo_s"] == 2
-    gives_up = System("gives_up", "", {"system": "slora_early_abort"})
-    assert slim_settings(gives_up)["scheduler.slo_s"] == world.same["slo.ttft_s"]
-
-
-def test_memory_takes_eviction_along_where_it_decides_over_kv(world: World) -> None:
-    memory = {"replica.reserve": "paged", "replica.prefix_caching": True}
-    keeping = slora("keeping", {"eviction": "cost_model", **memory})
-    swaps = exchanges(world, keeping, world.systems["slora"], world.workloads["short"])
-    found = {one.slot: one for one in swaps}
-    assert found.keys() == {"eviction", "eviction, memory"}
-    assert not found["eviction, memory"].refused
-    assert found["eviction, memory"].system.settings["eviction"] == "on_demand"
-
-
-@pytest.mark.parametrize("name", ["fastlibra", "vllm"])
-def test_slots_of_published_systems_can_be_exchanged(name: str) -> None:
-    workload = REAL.workloads["functions"].shortened(0.1)
-    found = exchanges(REAL, REAL.systems[name], REAL.systems["slora"], workload)
-    assert len({frozenset(one.slot.split(", ")) for one in found}) == len(found)
-    refused = [one.slot for one in found if one.refused]
-    # vLLM has as many slots as adapters, and the kernel asks for them.
-    assert refused == (["batch"] if name == "vllm" else [])
 
 
 @pytest.mark.parametrize("system", REAL.systems.values(), ids=REAL.systems)
@@ -433,16 +277,6 @@ def flat(tree: DictConfig, place: str = "") -> Iterator[tuple[str, object]]:
             yield f"{place}{key}", value
 
 
-def test_a_slim_system_is_the_same_and_says_no_more_than_it_has_to(world: World) -> None:
-    workload, base = world.workloads["short"], world.systems["slora"]
-    settings = {"replica.max_wait_tokens": 3, "router": "adapter_affinity"}
-    full = slora("full", {**settings, "replica.watermark": 0.01})
-    found = slim(world, full, base, workload)
-    assert found.settings == {"system": "slora", "router.slack": 4, **settings}
-    assert config_of(world, full, workload) == config_of(world, found, workload)
-    assert differing(world, full, base, workload) == ["router", "admission"]
-
-
 @pytest.mark.usefixtures("made_up")
 def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> None:
     systems = [world.systems["eager"]]
@@ -453,23 +287,6 @@ def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> 
     assert found[-1].exchange.slot == "batch"
     assert found[-1].kept.mean > 1.5  # a batch of eight is what it suffers from
     assert "batch (max_num_seqs 8 for max_num_seqs 1000)" in why(found)
-
-
-def test_why_names_what_changes_it_beyond_doubt_and_what_cannot_be_run_alone() -> None:
-    def part(slot: str, *kept: float, refused: str = "") -> Part:
-        return Part(Exchange(slot, "mine", "theirs", System("", "", {}), refused), Span(*kept))
-
-    told = why(
-        [
-            part("router", 0.9, 0.88, 0.92),
-            part("loader", 0.9, 0.7, 1.1),
-            part("batch", 0.99, 0.985, 0.995),
-            part("memory", math.nan, math.nan, math.nan, refused="because"),
-        ]
-    )
-    assert told == "router (mine for theirs): 0.9 [0.88, 0.92]; cannot be run alone: memory (mine for theirs)"
-    assert why([part("loader", 0.9, math.nan, math.nan)]) == "loader (mine for theirs): 0.9"
-    assert why([]) == "no slot alone changes it"
 
 
 # The command
@@ -504,15 +321,3 @@ def test_a_part_of_the_table_is_printed_and_not_written(
     assert run(monkeypatch, world, "--seeds", "2") == 0
     assert not (tmp_path / "docs").exists()
     assert "Longer ones" in capsys.readouterr().out
-
-
-def test_numbers_have_three_digits_and_an_interval_where_there_is_one() -> None:
-    assert [number(each) for each in (37.249, 1234.5, 999.7, math.inf, math.nan)] == [
-        "37.2",
-        "1,230",
-        "1,000",
-        "inf",
-        "",
-    ]
-    assert spanned(exactly(2.0, 8.0)).startswith("4 [")
-    assert (spanned(exactly(5.0)), spanned(None)) == ("5", "")

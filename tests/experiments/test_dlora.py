@@ -20,12 +20,10 @@ from experiments.claims import formulas
 from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.formulas import compare_formula
-from experiments.claims.spots import Limit
-from experiments.claims.verdicts import HOLDS, NEAR, NOT_SIMULATED, OFF
+from experiments.claims.verdicts import HOLDS, NEAR, OFF
 from experiments.dlora import __main__ as command
 from experiments.dlora import kernels, measured, overhead, replicas, slower
 from experiments.dlora.example import milliseconds
-from experiments.dlora.paper import SEEDS
 from experiments.studies import draw_several, several
 from experiments.studies.draw_several import draw
 from experiments.studies.points import Point, points
@@ -33,13 +31,11 @@ from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
-from simlora.sweeps.outcome import NOT_SIMULATED as WAS_NOT_SIMULATED
 from simlora.sweeps.outcome import RAN, Outcome
 from tests.experiments.studied import claims, runs_of
 
 FOLDER = Path(experiments.dlora.__file__).parent
 STUDIES = read_all(FOLDER)
-CLAIMS = {claim.id: claim for claim in read_claims(FOLDER / "claims.yaml", STUDIES)}
 TIME, P90 = "latency_per_output_token_s.mean", "latency_per_output_token_s.p90"
 
 
@@ -75,27 +71,6 @@ def test_the_released_code_is_the_same_in_every_figure() -> None:
     theirs, _ = compose([*others, "system=dlora_released"])
     for slot in ("scheduler", "router", "placement", "migration"):
         assert ours[slot] == theirs[slot], slot
-
-
-# Claims
-
-
-def test_every_claim_that_may_fail_has_a_reason_with_numbers_in_it() -> None:
-    ratios = [claim for claim in CLAIMS.values() if claim.kind == "ratio"]
-    assert not [claim.id for claim in ratios if "To come" in claim.reason or not claim.evidence]
-
-
-@pytest.mark.parametrize("name", [name for name in STUDIES if not name.startswith("figure_")])
-def test_every_experiment_names_the_claims_that_it_is_for(name: str) -> None:
-    named = [claim for claim in CLAIMS.values() if claim.id in STUDIES[name].source]
-    assert named or name == "what_if_constants"
-    if name.startswith("why_"):
-        assert any(spot.point.study == name for claim in named for spot in claim.evidence.values())
-
-
-def test_claims_are_judged_over_three_seeds() -> None:
-    points = runs_of(CLAIMS["dlora-f14"])
-    assert sorted({point.settings["seed"] for point in points}) == SEEDS == [0, 1, 2]
 
 
 # What claims can say
@@ -153,34 +128,12 @@ def test_a_pair_of_curves_is_a_ratio_for_each_x(tmp_path: Path) -> None:
     assert (row.simulated, row.verdict) == (pytest.approx(1.95), HOLDS)
 
 
-def test_each_published_ratio_has_pairs_of_its_own(tmp_path: Path) -> None:
-    there, back = (f"[{SPOT.format('fcfs', x)}, {SPOT.format('fcfs', 3 - x)}]" for x in (1, 2))
-    text = ratio(f"- {there}\n      - {back}", back, published="[2.0, 4.0]", sense="up_to")
-    row = row_of(tmp_path, text, lambda p: float(p.x))
-    assert (row.simulated, row.errors, row.verdict) == ([2.0, 2.0], [0.0, -0.5], OFF)
-
-
-@pytest.mark.parametrize(
-    ("published", "x", "sentence"),
-    [
-        ("[2, 3]", 1, "has 2 published ratios and 1 pairs"),
-        ("2", "<half", "x is '<half', must be < and a number"),
-    ],
-)
-def test_a_ratio_that_cannot_be_is_refused(tmp_path: Path, published: str, x: object, sentence: str) -> None:
-    text = ratio(f"[{SPOT.format('fcfs', x)}, {SPOT.format('fcfs', 2)}]", published=published)
-    with pytest.raises(InputError, match=sentence):
-        read_claims(claims(tmp_path, text), read_all(tmp_path))
-
-
 @pytest.mark.parametrize(
     ("first", "second", "bound", "found", "runs"),
     [
         (1.0, 3.0, "2.5", 1.75, 2),
-        (1.0, 2.0, "2.0", 2.0, 2),
         (1.0, 1.5, "2.0", 2.0, 2),
         (4.0, 8.0, "2.0", 0.5, 1),
-        (4.0, 1.0, "2.0", 0.5, 1),
     ],
 )
 def test_a_limit_is_the_largest_x_under_a_bound_and_looks_no_further_than_a_point_above(
@@ -190,17 +143,6 @@ def test_a_limit_is_the_largest_x_under_a_bound_and_looks_no_further_than_a_poin
     text = COMPUTED.format("value", "n").replace("computed: n", f"simulated: {limit}")
     row = row_of(tmp_path, text, lambda p: {1: first, 2: second}[p.x])
     assert (row.simulated, row.runs) == (pytest.approx(found), runs)
-
-
-def test_a_limit_says_what_it_is_and_a_run_that_is_missing_has_no_number(tmp_path: Path) -> None:
-    path = claims(tmp_path, ratio(f"[{SPOT.format('fcfs', '<3')}, {SPOT.format('fcfs', 2)}]"))
-    (claim,) = read_claims(path, read_all(tmp_path))
-    (limit, _), *_ = claim.ratios
-    assert isinstance(limit, Limit)
-    assert str(limit) == "x up to which throughput_rps of fcfs (small) is at most 3"
-    outcomes = {p.overrides: Outcome(WAS_NOT_SIMULATED, reason="no such system") for p in runs_of(claim)}
-    row = evaluate("paper", claim, outcomes)
-    assert (row.verdict, row.reason) == (NOT_SIMULATED, "fcfs (small) at 1: no such system")
 
 
 def test_numbers_may_be_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,13 +198,6 @@ def test_all_of_the_artifact_s_points_are_in_a_figure(monkeypatch: pytest.Monkey
     assert drawn == theirs.rows.keys()
 
 
-def test_without_the_file_there_is_nothing_and_another_file_is_refused() -> None:
-    assert measured.read() is None
-    an_artifact({"figure9": {}})
-    with pytest.raises(InputError, match=r"dlora_ae\.json is not what dLoRA's artifact plots: KeyError"):
-        measured.read()
-
-
 # Several seeds, drawn
 
 
@@ -302,14 +237,6 @@ def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
     assert "workload.stride=4" in of["overrides"]
 
 
-def test_what_was_not_simulated_has_no_figure_and_says_why(tmp_path: Path) -> None:
-    point = next(points(STUDIES["figure_10"]))
-    one = several.Several(point, [Outcome(WAS_NOT_SIMULATED, reason="there is none")])
-    assert (one.figures(TIME), one.complaint) == ([], "there is none")
-    draw(STUDIES["figure_10"], [one], tmp_path / "figure.png")
-    several.write_csv(tmp_path / "figure.csv", STUDIES["figure_10"], [one])
-
-
 def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPatch, path: Path) -> Axes:
     """Draw the throughputs of these series, which are the same at all x but the last, where nothing was simulated."""
     figures: list[Figure] = []
@@ -321,16 +248,6 @@ def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPa
     ]
     draw(study, found, path)
     return figures[0].axes[0]
-
-
-def test_a_curve_that_lies_on_another_is_dashed_and_only_what_was_simulated_has_a_tick(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates = {"dlora": 20.0, "released": 20.1, "peft": 3.0}
-    axes = drawn(STUDIES["figure_12"], rates, monkeypatch, tmp_path / "figure.png")
-    curves = [line for line in axes.lines if line.get_marker() == "o" and len(line.get_xdata())]
-    assert [line.is_dashed() for line in curves] == [True, False, False]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32", "64"]
 
 
 @pytest.mark.usefixtures("two_seeds")

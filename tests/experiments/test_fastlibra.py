@@ -42,12 +42,6 @@ def test_past_its_peak_a_system_rules_the_means_over_rates_but_not_the_mean_of_e
     )
 
 
-def test_a_system_without_a_peak_does_not_count_for_how_far_ahead_ours_is() -> None:
-    found = [cell("chatbot", 1.0, 2.0, 4.0), *translation_and_agent()]
-    assert reductions.ahead(found[:1], "vllm") == 2.0
-    assert any("which has none in 1 cells" in line for line in reductions.lines(found))
-
-
 def translation_and_agent() -> list[Cell]:
     return [
         replace(cell(each, 1.0, 2.0, 4.0), peak_rps=dict.fromkeys(("fastlibra", "vllm", "slora"), 2.0))

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from experiments.fastlibra import calibration
-from experiments.fastlibra.calibration import Sheet
 from experiments.measured import measured_dir
 from experiments.profiles.build import Entry, summed
 from experiments.profiles.scaling import Setting, gpu, model
-from simlora.api import simulate
-from simlora.config.composing import compose
-from simlora.config.setup import prepare
-from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
-from simlora.latency.transfer import AdapterLoad
 
 ALL = tuple(calibration.SOURCES)
 PROFILES = measured_dir() / "profiles"
@@ -69,39 +62,6 @@ def test_no_token_takes_less_than_its_arithmetic(shape: str, tp: int) -> None:
     assert 0.6 < 2 * of.parameters / flops / ours.need("prefill.per_token_s") < 0.75
     attention_s = 4 * of.hidden * of.layers / 2 / flops
     assert attention_s / ours.need("prefill.per_token_sq_s") == pytest.approx(0.62, abs=0.01)
-
-
-@pytest.mark.parametrize("shape, tp", ALL)
-def test_a_cached_prefix_saves_its_prefill_but_not_the_attention_to_it(shape: str, tp: int) -> None:
-    sheet = Sheet(load(shape, tp))
-    own, cached = calibration.TURN
-    again_ms = sheet.prefill_ms(own, cached)
-    assert sheet.prefill_ms(own) < again_ms < 0.1 * sheet.prefill_ms(own + cached)
-    apart_ms = sheet.prefill_ms(cached) + again_ms - sheet.prefill_ms(0)
-    assert apart_ms == pytest.approx(sheet.prefill_ms(own + cached))
-
-
-@pytest.mark.parametrize("shape, tp", ALL)
-def test_a_load_goes_at_the_link_s_rate(shape: str, tp: int) -> None:
-    load_s = AdapterLoad(load(shape, tp)).load_s
-    rate = LINKS["pcie_4_x16"].bytes_per_s
-    assert 1e9 / (load_s(10**9) - load_s(0)) == pytest.approx(calibration.LINK_SHARE * rate, rel=1e-4)
-
-
-def test_larger_models_take_longer_though_on_more_cards() -> None:
-    sheets = [Sheet(load(shape, tp)) for shape, tp in ALL if shape != "llama_30b"]
-    for smaller, larger in pairwise(sheets):
-        assert all(smaller.prefill_ms(tokens) < larger.prefill_ms(tokens) for tokens in (1, 128, 512, 4096))
-        assert all(smaller.decode_ms(batch) < larger.decode_ms(batch) for batch in (1, 8, 16))
-
-
-@pytest.mark.parametrize("shape, tp", ALL)
-def test_the_table_has_the_pool_of_a_run_and_a_run_ends(shape: str, tp: int) -> None:
-    chosen = [f"gpu={calibration.GPU}", f"model={shape}", f"replica.tp={tp}", "workload.duration_s=2"]
-    pool = prepare(*compose(chosen)).scenario.replica.kv_token_budget
-    assert Sheet(load(shape, tp)).rows()["pool, tokens"] == f"{pool:,}"
-    found = simulate([*chosen, "timeline=false"]).summary["requests"]
-    assert found["finished"] == found["submitted"] > 0
 
 
 @pytest.mark.skipif(not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}")

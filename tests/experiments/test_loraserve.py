@@ -23,58 +23,10 @@ from experiments.loraserve import (
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import read_all
-from simlora.api import simulate
-from simlora.core.errors import InputError
 from simlora.sweeps.outcome import RAN, Outcome
 
 FOLDER = Path(experiments.loraserve.__file__).parent
 STUDIES = read_all(FOLDER)
-
-
-FEW = [
-    "cluster.replicas=4",
-    "workload=loraserve",
-    "workload.duration_s=120",
-    "report=false",
-    "timeline=false",
-]
-
-
-@pytest.mark.parametrize("panel", ["highest", "sum"])
-def test_a_high_rank_beside_it_makes_a_low_one_wait(panel: str) -> None:
-    """More so where the highest rank of a batch counts."""
-    study = STUDIES["figure_1"]
-    small = replace(study, settings={**study.settings, "workload.duration_s": 300})
-    here = [point for point in points(small) if point.panel == panel and point.x == 3]
-    found = run_all(here, jobs=1)
-    ttft_s = {point.series: found[point.overrides].figure("ttft_s.p95") for point in here}
-    alone, beside = ttft_s["rank_8"], ttft_s["rank_128"]
-    assert alone is not None
-    assert beside is not None
-    assert beside > (1.5 if panel == "highest" else 1.3) * alone
-
-
-def test_hosts_hold_what_they_serve_and_toppings_all() -> None:
-    ours = simulate(["system=loraserve", *FEW]).summary["adapters"]
-    assert max(ours["host_adapters"]) < 25 <= sum(ours["host_adapters"])
-    assert ours["remote_loads"] > 0
-    toppings = simulate(["system=slora_toppings", *FEW]).summary["adapters"]
-    assert toppings["host_adapters"] == [25] * 4
-    assert toppings["remote_loads"] == 0
-
-
-def test_a_host_that_fails_loses_no_request() -> None:
-    failed = simulate(["system=loraserve", *FEW, "cluster.failures=[{host: 1, at_s: 40, until_s: 80}]"])
-    requests = failed.requests
-    assert (requests["status"] == "finished").all()
-    assert not (requests["replica"][requests["admitted_s"].between(40, 80)] == 1).any()
-    assert (requests["migrations"] > 0).any()
-    assert failed.summary["adapters"]["storage_loads"] > 0
-
-
-def test_figures_19_and_20_are_the_same_runs() -> None:
-    runs = [{point.overrides for point in points(STUDIES[name])} for name in ("figure_19", "figure_20")]
-    assert runs[0] == runs[1]
 
 
 def test_static_placements_fall_behind_where_demand_of_ranks_differs() -> None:
@@ -119,20 +71,6 @@ def test_increases_are_over_the_lowest_rank_alone() -> None:
     found = {key: [key[1] / 8] * rates for key in product(co_served.KERNELS, co_served.BESIDE)}
     assert co_served.increase(found, "mbgmv", 32) == [300.0] * rates
     assert "| highest rank | rank 128 | 16.00 s, +1500 %" in co_served.table(found)
-
-
-def test_servers_of_a_run_are_counted() -> None:
-    few = ["workload.duration_s=120", "workload.arrivals.rate_rps=20"]
-    ours, toppings = (
-        servers.served(system, [*servers.OPEN, *few]) for system in ("loraserve", "slora_toppings")
-    )
-    assert (toppings.held == 25).all()
-    assert (ours.held < 25).all()
-    assert (ours.asked <= ours.held).all()
-    assert ours.tokens_per_s.shape == (servers.SERVERS, len(servers.RANKS))
-    assert (ours.tokens_per_s.sum(axis=1) > 0).all()
-    assert ours.ranks.mean() < toppings.ranks.mean()
-    assert servers.storage({"loraserve": ours, "slora_toppings": toppings}) == 25 / ours.held.min()
 
 
 def test_toppings_keeps_several_times_the_adapters() -> None:
@@ -182,13 +120,6 @@ def test_a_search_ends_at_the_last_step_within_the_slo(
     assert max(map(len, rounds)) == 2
 
 
-def test_an_slo_that_is_never_kept_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    late = Outcome(RAN, {"ttft_s": {"p95": 11.0}})
-    monkeypatch.setattr(carried, "run_all", lambda runs, jobs: {run.overrides: late for run in runs})
-    with pytest.raises(InputError, match="is missed even at the lowest rate"):
-        carried.highest_rps([carried.Servers(STUDIES["figure_17"], "few", "toppings", 20)])
-
-
 def test_rates_are_compared_for_each_number_of_adapters() -> None:
     found = {
         (system, adapters): rate
@@ -199,13 +130,6 @@ def test_rates_are_compared_for_each_number_of_adapters() -> None:
     assert rates.ahead(found, "Toppings, Algorithm 1") == [0.8] * 3
     assert rates.ahead(found, "S-LoRA Contiguous") == [2.0, 2.0, 4.0]
     assert "| S-LoRA Contiguous | 40.0 | 40.0 | 20.0 | 2.00; 2.00; 4.00 |" in rates.table(found)
-
-
-def test_toppings_is_once_a_router_that_counts_requests_and_once_its_authors_algorithm() -> None:
-    study = STUDIES["figure_17"]
-    routers = [study.series_named(rates.SYSTEMS[name]) for name in ("Toppings", "Toppings, Algorithm 1")]
-    assert {each.system for each in routers} == {"slora_toppings"}
-    assert [each.settings for each in routers] == [{"router": "most_idle"}, {}]
 
 
 def test_claims_are_the_most_over_toppings_and_over_either_static_placement(
@@ -219,7 +143,7 @@ def test_claims_are_the_most_over_toppings_and_over_either_static_placement(
 
 
 def test_twice_the_servers_carry_twice_as_much() -> None:
-    one, two = (scaling.rate_rps(servers, "slora_toppings", duration_s=30.0) for servers in (4, 8))
+    one, two = (scaling.rate_rps(servers, "slora_toppings", duration_s=15.0) for servers in (2, 4))
     assert 1.8 < two / one < 2.2
 
 

@@ -10,16 +10,13 @@ import experiments.demo as demo
 from experiments.scenarios import scenario
 from experiments.speed import __main__ as speed_report
 from experiments.speed import against, growth, reading, sizes, ten_million
-from experiments.speed.__main__ import line
 from experiments.speed.scenarios import (
     PLANNED,
     SCENARIOS,
     SWAPPED,
     Speed,
     measure,
-    simpy_timeouts_per_s,
 )
-from simlora.core.errors import InputError
 
 HOURS = [speed for speed in SCENARIOS if speed.name.startswith("vLLM")]
 
@@ -83,53 +80,9 @@ def test_a_file_is_followed_from_its_rows_to_a_page(capsys: pytest.CaptureFixtur
     assert {"trace.parquet", "requests.parquet", "report.html", "comparison.html"} <= set(lines[-1])
 
 
-def test_a_command_that_fails_is_said_in_its_own_words() -> None:
-    with pytest.raises(
-        InputError, match=r"simlora.cli.report ended with exit status 2: .*none does not exist"
-    ):
-        ten_million.on_terminal("simlora.cli.report", "none")
-
-
 def test_checkouts_are_compared_by_their_fastest_runs_and_by_turn() -> None:
     words = against.line("1 replica", 1_000, old_s=[0.06, 0.05], new_s=[0.04, 0.05]).split()
     assert words == ["1", "replica", "1,000", "50.0", "40.0", "1.25", "[1.00,", "1.50]"]
-
-
-def test_a_scenario_that_the_old_checkout_lacks_is_named(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"cannot measure the scenario 'none' of 5 requests: .*not enough values"
-    ):
-        against.cpu_s(against.PROJECT, "none", 5)
-
-
-def test_a_line_shows_target_and_memory() -> None:
-    row = {
-        "scenario": "1 replica",
-        "requests": 10,
-        "requests_per_s": 1234.5,
-        "target_requests_per_s": 100_000,
-        "token_steps_per_s": 1.0,
-        "events_per_request": 2.5,
-        "peak_memory_bytes": 3e6,
-        "simpy_timeouts_per_s": 1e5,
-        "build": "compiled",
-    }
-    words = "1 replica 10 compiled 1,234 1.23% 6.7% 1 2.50 3 MB 100,000"
-    assert line(row).split() == words.split()
-
-
-def test_simpy_alone_is_measured_beside() -> None:
-    assert simpy_timeouts_per_s(1_000) > 0
-
-
-def test_the_demonstration_runs_on_the_published_trace_if_it_is_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(demo, "TRACE", tmp_path / "azure_llm_2023_conv.csv")
-    assert "workload=slora" in demo.command()
-    assert "because there is no" in capsys.readouterr().out
-    demo.TRACE.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n")
-    assert "workload=azure_llm_2023_conv" in demo.command()
 
 
 def test_the_demonstration_answers_how_many_gpus(tmp_path: Path, monkeypatch, capsys) -> None:

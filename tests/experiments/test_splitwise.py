@@ -14,10 +14,8 @@ from experiments.splitwise import (
     CODING,
     LOOKED_UP,
     MEASURED,
-    SLO,
     TABLE,
     Cluster,
-    meets,
     slowdowns,
     written,
 )
@@ -59,13 +57,6 @@ def test_steps_grow_with_the_batch_as_measured_and_not_as_looked_up(measured: Pa
     assert step_s[LOOKED_UP](64, 64 * 512) == step_s[LOOKED_UP](1, 512) == pytest.approx(0.0405)
 
 
-def test_passes_are_the_tables_by_tokens_in_both(measured: Path) -> None:
-    for prices in (MEASURED, LOOKED_UP):
-        model = IterationModel(calibrations.load(str(written(prices, measured)["a100"])))
-        assert model.prefill_s(512, 512**2) == pytest.approx(0.0712)
-        assert model.mixed_s(500, 500**2, 12, 6000.0) >= model.prefill_s(512, 500**2)
-
-
 def test_one_kind_of_gpu_prefills_and_the_other_decodes(measured: Path) -> None:
     own = Cluster("h100", 1, 1, "a100").overrides(written(LOOKED_UP, measured))
     requests = simulate([*CASE, *CODING, *ALONE, *own]).requests
@@ -81,12 +72,3 @@ def test_a_slowdown_is_over_the_same_request_alone() -> None:
     assert found["tpot_s"] == pytest.approx([1.0, 1.0, 1.0])
     with pytest.raises(AssertionError, match="the same requests"):
         slowdowns(busy, alone.iloc[1:])
-
-
-@pytest.mark.parametrize("name", SLO)
-@pytest.mark.parametrize("which", range(3))
-def test_each_of_the_nine_limits_holds(name: str, which: int) -> None:
-    found = {key: [*limits] for key, limits in SLO.items()}
-    assert meets(found)
-    found[name][which] *= 1.001
-    assert not meets(found)

@@ -12,15 +12,14 @@ from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
 from experiments.studies import measured, tables
 from experiments.studies.command import main
-from experiments.studies.draw import _beside, _missing, draw
+from experiments.studies.draw import draw
 from experiments.studies.gathered import gather, write_csv
-from experiments.studies.points import points, written
-from experiments.studies.running import NoNumberError, figure_of
+from experiments.studies.points import points
 from experiments.studies.slora_runs import setting_of
-from experiments.studies.study import read, read_all
+from experiments.studies.study import read
 from simlora.core.errors import InputError
 from simlora.results.result import Result
-from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED, RAN, Outcome
+from simlora.sweeps.outcome import RAN, Outcome
 from tests.experiments.studied import a_study, tree
 from tests.experiments.test_fidelity import CELLS as SLORA_CELLS
 
@@ -64,14 +63,6 @@ def test_a_point_is_overrides_as_on_the_command_line(tmp_path: Path) -> None:
     assert "workload.prompt_tokens=[8,512]" in last.overrides
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [([64, 32], "[64,32]"), (True, "true"), (None, "null"), (0.5, "0.5"), ("slora", "slora")],
-)
-def test_values_are_written_as_on_the_command_line(value: object, text: str) -> None:
-    assert written(value) == text
-
-
 def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
     study = read(a_study(tmp_path))
     assert [point.key[1:] for point in points(study) if point.skip] == [("small", "lcfs", 1)]
@@ -98,14 +89,9 @@ def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: P
     ("changes", "said"),
     [
         ({"titel": "x"}, "has an unknown key titel; did you mean title"),
-        ({"title": None}, "has no title"),
         ({"metrics": ["latency_s.men"]}, "metric is 'latency_s.men'; did you mean latency_s.mean"),
-        ({"kind": "pie"}, "kind is 'pie'; "),
         ({"rules": [{"where": {"panel": "smal"}, "set": {}}]}, "where.panel is 'smal'; did you mean small?"),
-        ({"rules": [{"where": {"x": 3}, "set": {}}]}, "where.x is 3; "),
         ({"rules": [{"where": {"panel": "small"}}]}, "rule 1 must have either set, skip or beyond"),
-        ({"rules": [{"where": {"x": 1}, "set": {}, "skip": "x"}]}, "rule 1 must have either set, skip"),
-        ({"printed": {"small": {"fifo": {}}}}, "printed: series is 'fifo'; did you mean fcfs"),
         ({"printed": {"small": {"fcfs": {1: [1, 2, 3]}}}}, "has 3 values"),
         ({"x": {"key": "seed", "label": "seed"}}, "panel small has no x"),
     ],
@@ -116,22 +102,6 @@ def test_a_mistake_is_one_sentence_that_names_file_and_key(
     with pytest.raises(InputError, match=r"figure_1\.yaml") as caught:
         read(a_study(tmp_path, **changes))
     assert said in str(caught.value)
-
-
-def test_a_file_that_is_no_yaml_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "figure_1.yaml"
-    path.write_text("title: [")
-    with pytest.raises(InputError, match=r"figure_1\.yaml is not valid YAML"):
-        read(path)
-    with pytest.raises(InputError, match=r"nowhere\.yaml cannot be read"):
-        read(tmp_path / "nowhere.yaml")
-
-
-def test_studies_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
-    for name in ("figure_10", "figure_9", "table_3"):
-        a_study(tmp_path, name)
-    (tmp_path / "claims.yaml").write_text("claims: []")
-    assert list(read_all(tmp_path)) == ["figure_9", "figure_10", "table_3"]
 
 
 # Published points
@@ -171,31 +141,10 @@ def test_a_measured_run_is_found_by_what_was_run_and_has_several_values_if_it_wa
     assert published_of(path, again)["throughput_rps"] == [1.5, 1.7]
 
 
-def test_a_study_may_ask_for_one_campaign(tmp_path: Path) -> None:
-    path = a_study(tmp_path, printed=None, measured={"campaign": "another"})
-    rows = measured_rows({}, {"campaign": "another", "throughput_rps": "1.2"})
-    assert published_of(path, rows)["throughput_rps"] == [1.2]
-
-
 def test_printed_numbers_come_from_the_study_alone(tmp_path: Path) -> None:
     path, rows = a_study(tmp_path), measured_rows({})
     assert published_of(path, rows, "small") == {"throughput_rps": [0.9], "slo.attainment": [1.0]}
     assert published_of(path, rows) == {}
-
-
-def test_a_workload_of_another_seed_was_measured_by_nobody(tmp_path: Path) -> None:
-    seeds = {"key": "workload.seed", "label": "seed", "values": [42, 7]}
-    study = read(a_study(tmp_path, printed=None, rules=None, x=seeds, panels={"large": {"title": "large"}}))
-    rows = [Row({**row.columns, "req_rate": ""}, {}, {}) for row in measured_rows({})]
-    found = [measured.published(study, point, rows) for point in points(study) if point.series == "fcfs"]
-    assert [bool(one) for one in found] == [True, False]
-
-
-def test_clustering_carries_its_size_in_the_name_of_the_measured_system(tmp_path: Path) -> None:
-    series = {"fcfs": {"title": "d = 4", "system": "slora_cluster", "set": {"scheduler.clusters": 4}}}
-    path = a_study(tmp_path, printed=None, rules=None, series=series)
-    rows = measured_rows({"system": "slora_cluster_4"}, {"system": "slora_cluster_8", "throughput_rps": "9"})
-    assert published_of(path, rows)["throughput_rps"] == [1.5]
 
 
 # The command
@@ -221,37 +170,6 @@ def test_figures_and_tables_are_made(tmp_path: Path, capsys: pytest.CaptureFixtu
         assert rows[1]["slo.attainment published"] == "OOM"
 
 
-@pytest.mark.parametrize(("kind", "status"), [("lines", DOES_NOT_FIT), ("bars", NOT_SIMULATED)])
-def test_a_figure_without_a_single_number_is_drawn_too(tmp_path: Path, kind: str, status: str) -> None:
-    study = read(a_study(tmp_path, kind=kind, printed=None, logarithmic=["throughput_rps"]))
-    outcomes = {point.overrides: Outcome(status, reason="too large") for point in points(study)}
-    draw(study, gather(study, outcomes, None), tmp_path / "figure.png")
-    assert (tmp_path / "figure.png").exists()
-
-
-def test_curves_that_would_cover_each_other_are_drawn_beside_each_other(tmp_path: Path) -> None:
-    axis = {"key": "workload.rate_rps", "label": "requests/s", "values": [1, 2]}
-
-    def drawn_at(**more: object) -> list[float]:
-        study = read(a_study(tmp_path, x=axis | more))
-        return [_beside(study, study.panels[0], series, 1.0) for series in study.series]
-
-    for scale in ("linear", "log"):
-        first, last = drawn_at(apart=True, scale=scale)
-        assert 0.95 < first < 1 < last < 1.05
-    assert drawn_at() == [1.0, 1.0]
-
-
-def test_a_panel_names_what_it_has_no_simulated_point_of(tmp_path: Path) -> None:
-    study = read(a_study(tmp_path))
-    outcomes = {
-        point.overrides: Outcome(NOT_SIMULATED if (point.panel, point.series) == ("large", "lcfs") else RAN)
-        for point in points(study)
-    }
-    gathered = gather(study, outcomes, None)
-    assert [_missing(study, panel, gathered) for panel in study.panels] == [[], ["(LCFS: not simulated)"]]
-
-
 def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,21 +179,6 @@ def test_what_cannot_be_simulated_is_drawn_without_it_and_said(
     said = "not simulated: 2 runs, from small lcfs at 2 on: there is no system time_machine yet"
     assert said in capsys.readouterr().out
     assert (tmp_path / "figure_1.png").exists()
-
-
-def test_a_figure_that_is_missing_is_said_with_its_point_and_why(tmp_path: Path) -> None:
-    first, second, third, *_ = (point for point in points(read(a_study(tmp_path))) if not point.skip)
-    outcomes = {
-        first.overrides: Outcome(RAN, {"ttft_s": {"p95": None}}),
-        second.overrides: Outcome(DOES_NOT_FIT, reason="the model needs 90 GB"),
-        third.overrides: Outcome(RAN, {"ttft_s": {"p95": 2.5}}),
-    }
-    with pytest.raises(InputError, match="at 1: no request finished"):
-        figure_of(outcomes, first, "ttft_s.p95")
-    with pytest.raises(NoNumberError, match="the model needs 90 GB") as missing:
-        figure_of(outcomes, second, "ttft_s.p95")
-    assert missing.value.status == DOES_NOT_FIT
-    assert figure_of(outcomes, third, "ttft_s.p95") == 2.5
 
 
 def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:

@@ -12,12 +12,9 @@ from experiments.same_bytes.drawing import drawn
 from experiments.torture import __main__ as torture
 from experiments.torture import laws as laws_module
 from experiments.torture.__main__ import BROKEN, HELD, main, tried
-from experiments.torture.laws import LAWS, as_lucky, asks_for_no_names, counts_no_adapters, quiet
-from simlora.api.preparing import composed, ready
-from simlora.engine.scenario import Scenario
+from experiments.torture.laws import LAWS
 
 SEED = 7
-HOLDS_FOR = 2
 MOST = 60
 
 
@@ -26,20 +23,14 @@ def calibration() -> Path:
     return written()
 
 
-def scenario_of(*overrides: str) -> Scenario:
-    return ready(*composed([*overrides, "workload.duration_s=1"])).scenario
-
-
 @pytest.mark.parametrize("law", LAWS)
-def test_a_law_holds_of_random_scenarios(law: str, calibration: Path) -> None:
-    held = 0
+def test_a_law_holds_of_a_random_scenario(law: str, calibration: Path) -> None:
     for number in range(MOST):
         (found,) = tried(SEED, number, [law], calibration)
         assert found.ended != BROKEN, torture.told(SEED, found, calibration)
-        held += found.ended == HELD
-        if held == HOLDS_FOR:
-            break
-    assert held == HOLDS_FOR
+        if found.ended == HELD:
+            return
+    pytest.fail(f"the first {MOST} scenarios are none for this law")
 
 
 def test_what_is_found_is_printed_with_the_commands_that_show_it_again(
@@ -68,41 +59,8 @@ def test_an_error_within_a_run_is_found_too(
     assert "ZeroDivisionError: by zero" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("router", "applies"), [("round_robin", True), ("llm_d", True), ("llm_d_lora", False)]
-)
-def test_the_law_of_names_leaves_out_the_router_that_hashes_them(router: str, applies: bool) -> None:
-    assert asks_for_no_names(scenario_of("system=chunked_prefill", f"router={router}")) is applies
-
-
-@pytest.mark.parametrize(
-    ("tokens", "acceptance", "applies"), [(0, "[0,1]", True), (2, "[0,1]", False), (2, "null", True)]
-)
-def test_the_law_of_names_leaves_out_drafts_whose_acceptance_is_drawn_by_adapter(
-    tokens: int, acceptance: str, applies: bool
-) -> None:
-    drafts = (f"speculation.tokens={tokens}", f"speculation.adapter_acceptance={acceptance}")
-    scenario = scenario_of("system=chunked_prefill", *drafts)
-    assert asks_for_no_names(scenario) is applies
-    assert as_lucky(scenario) == (tokens == 0)
-
-
 def test_mechanisms_that_no_system_has_are_drawn_too(calibration: Path) -> None:
     some = [override for number in range(400) for override in drawn(SEED, number, calibration).overrides]
     counts = Counter(override.partition("=")[0] for override in some)
     keys = ("speculation.tokens", "cluster.lora_server_gpus", "cluster.kv_store_bytes", "cluster.kv_handover")
     assert min(counts[key] for key in (*keys, "clients.patience_s", "replica.adapter_bits")) >= 4
-
-
-def test_a_quiet_scenario_has_reports_at_no_times_of_their_own() -> None:
-    """Found by torture: a router whose product reports every 50 ms had them at multiples of that."""
-    scenario = scenario_of("system=chunked_prefill", "router=llm_d_lora")
-    assert scenario.policies.router.status_every_s == 0.05
-    assert quiet(scenario).cluster.status_every_s == 0.0
-
-
-@pytest.mark.parametrize(("scheduler", "applies"), [("fcfs", True), ("credit", False)])
-def test_the_law_of_unused_adapters_leaves_out_credits_that_begin_with_their_number(
-    scheduler: str, applies: bool
-) -> None:
-    assert counts_no_adapters(scenario_of("system=slora", f"scheduler={scheduler}")) is applies

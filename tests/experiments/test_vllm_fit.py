@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import log
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -80,17 +79,6 @@ def test_the_prefill_of_the_one_model_that_was_measured_stands_for_both() -> Non
     qwen = table("qwen-2.5-7b-instruct")
     both = pd.concat([table(), qwen[(qwen["kind"] != "no_lora") | (qwen["output_tokens_each"] > 1)]])
     assert steps.coefficients(both, "qwen_2_5_7b") == pytest.approx(TRUE, rel=1e-6)
-
-
-def test_a_table_that_is_not_there_or_another_one_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv cannot be read"):
-        steps.read(tmp_path)
-    (tmp_path / "profiles").mkdir()
-    (tmp_path / steps.TABLE).write_text("kind,model\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"vllm_lora_steps\.csv has no column max_num_seqs"):
-        steps.read(tmp_path)
-    table().to_csv(tmp_path / steps.TABLE)
-    assert len(steps.read(tmp_path)) == len(table())
 
 
 def row(**measured: float) -> Row:

@@ -8,7 +8,6 @@ import pytest
 
 from experiments.fidelity.vllm import pools
 from experiments.fidelity.vllm.rows import FIGURES
-from simlora.core.errors import InputError
 from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
 
 LLAMA_TOKEN_BYTES = 2 * 32 * 8 * 128 * 2
@@ -21,11 +20,6 @@ def test_the_missing_memory_is_what_the_running_requests_do_not_fill(tmp_path: P
     assert found.missing_bytes == pytest.approx((250_000 - found.kv_tokens) * LLAMA_TOKEN_BYTES)
     assert found.smaller.kv_tokens == found.kv_tokens
     assert found.smaller.seed == found.row.seed, "the requests are the same"
-
-
-def test_a_row_without_a_pool_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no kv_tokens"):
-        pools.pool(a_row(tmp_path, kv_tokens=""))
 
 
 def test_a_line_says_how_far_off_the_hour_is_with_either_pool(

@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 import experiments.vllm
-from experiments.fidelity import rows as slora_rows
 from experiments.fidelity.vllm import predict
 from experiments.fidelity.vllm.rows import Row, read
 from experiments.measured import measured_dir
 from experiments.scenarios import scenario
 from experiments.studies import measured, vllm_runs
 from experiments.studies.command import main
-from experiments.studies.fitted import was_fitted
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point, points
 from experiments.studies.study import read as read_study
@@ -130,8 +128,6 @@ def test_a_measured_run_is_found_and_its_times_are_in_seconds(tmp_path: Path) ->
     [
         {"max_cpu_loras": "400"},
         {"rate_values": "0.4 0.8 0.1", "rate_counts": "1 2 1"},
-        {"module_ranks": "8 16 8 16"},
-        {"kv_tokens": ""},
         {"kv_tokens": "7"},
     ],
 )
@@ -143,45 +139,14 @@ def test_the_same_run_may_be_written_otherwise(tmp_path: Path, change: dict[str,
     "change",
     [
         {"model": "qwen-2.5-7b-instruct"},
-        {"max_loras": "4"},
-        {"max_lora_rank": "32"},
         {"max_cpu_loras": "3"},
-        {"adapters": "5", "rate_counts": "1 2 2"},
         {"module_ranks": "8 16 16"},
-        {"rate_counts": "1 2 1"},
         {"rate_values": "0.1 0.4 1.6"},
         {"duration_s": "3600"},
     ],
 )
 def test_another_run_is_not_taken_for_it(tmp_path: Path, change: dict[str, str]) -> None:
     assert published(a_vllm_study(tmp_path), read(vllm_runs_csv(tmp_path, change))) == {}
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"gpu": "a100_80g"},
-        {"replica.max_num_seqs": None},
-        {"scheduler.max_batched_tokens": 8192},
-        {"replica.max_cpu_loras": None},
-        {"until_s": 60},
-        {"workload": "synthetic"},
-    ],
-)
-def test_what_nobody_ran_was_measured_by_nobody(tmp_path: Path, settings: dict[str, Any]) -> None:
-    rows = read(vllm_runs_csv(tmp_path, {}))
-    assert published(a_vllm_study(tmp_path, settings=settings), rows) == {}
-
-
-def test_a_pool_counts_where_both_say_how_large_it_is(tmp_path: Path) -> None:
-    study = a_vllm_study(tmp_path, settings={"replica.kv_token_budget": 250_000})
-    changes: list[dict[str, str]] = [{}, {"kv_tokens": ""}, {"kv_tokens": "240000", "itl_mean_ms": "99"}]
-    assert published(study, read(vllm_runs_csv(tmp_path, *changes)))["tbt_s.mean"] == [0.02, 0.02]
-
-
-def test_a_study_may_ask_for_one_set(tmp_path: Path) -> None:
-    rows = read(vllm_runs_csv(tmp_path, {}, {"set": "twin", "itl_mean_ms": "30"}))
-    assert published(a_vllm_study(tmp_path, measured={"set": "tw*"}), rows)["tbt_s.mean"] == [0.03]
 
 
 def test_rates_fall_on_adapters_as_the_workload_gives_them() -> None:
@@ -191,19 +156,6 @@ def test_rates_fall_on_adapters_as_the_workload_gives_them() -> None:
         given = Counter(PerAdapter(**lengths, adapters=adapters, rates_rps=rates)._rates_rps.tolist())
         counts = vllm_runs._evenly(adapters, len(rates))
         assert {rate: count for rate, count in zip(rates, counts, strict=True) if count} == given
-
-
-def test_a_run_that_coefficients_were_fitted_to_is_known_by_its_key(tmp_path: Path) -> None:
-    rows = read(vllm_runs_csv(tmp_path, {}, {"max_loras": "4"}))
-    settings = first(a_vllm_study(tmp_path)).settings
-    summaries = [{"calibration": {"provenance": {"fitted_rows": [row.key]}}} for row in rows]
-    assert [was_fitted(settings, summary) for summary in summaries] == [True, False]
-    assert not was_fitted(settings, {})
-
-
-def test_rows_of_one_file_are_no_runs_of_the_other(tmp_path: Path) -> None:
-    theirs = slora_rows.Row({"system": "vllm"}, {}, {})
-    assert published(a_vllm_study(tmp_path), [theirs, *read(vllm_runs_csv(tmp_path, {}))])
 
 
 def test_a_figure_has_the_measured_runs_beside_ours(

@@ -111,13 +111,6 @@ def test_every_kind_of_point_is_timed(bench: Bench, point: Point) -> None:
     assert min(found) > 0.0
 
 
-def test_the_cache_is_given_back_after_every_point(bench: Bench) -> None:
-    before = sorted(bench.engine.cache.free)
-    for point in POINTS:
-        bench.samples_s(point)
-    assert sorted(bench.engine.cache.free) == before
-
-
 def test_merging_leaves_the_weights_as_they_were(bench: Bench) -> None:
     before = [layer.qkv.clone() for layer in bench.engine.model.layers]
     bench.samples_s(Point("merge", ranks=(8,)))

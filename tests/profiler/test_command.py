@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-import torch
-import yaml
 
 from experiments.scenarios import scenario
 from profiler.command import HELP, main
@@ -49,19 +47,6 @@ def test_it_leaves_a_calibration_a_report_and_its_measurements(profiled: Path) -
     assert names == {"cpu-llama_16m-tp1.yaml", "report.html", "measurements.parquet"}
 
 
-def test_the_calibration_says_how_it_came_about(profiled: Path) -> None:
-    tree = yaml.safe_load((profiled / "out" / "cpu-llama_16m-tp1.yaml").read_text())
-    about = tree["provenance"]
-    assert about["kind"] == "measured"
-    assert about["torch"] == torch.__version__
-    assert about["command"].startswith("simlora-profile device=cpu plan=")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", about["date"])
-    assert set(about["r2"]) == set(about["mape"])
-    assert {"prefill", "decode", "kernels.mbgmv.decode", "kernels.bgmv.prefill"} <= set(about["mape"])
-    low, high = about["intervals_95"]["decode.intercept_s"]
-    assert low <= high
-
-
 def test_simlora_runs_with_it(profiled: Path) -> None:
     path = profiled / "out" / "cpu-llama_16m-tp1.yaml"
     for kernel in ("bgmv", "mbgmv"):
@@ -96,9 +81,7 @@ def test_a_second_run_measures_nothing_again(profiled: Path, capsys: pytest.Capt
     "arguments, says",
     [
         (["devise=cpu"], "devise"),
-        (["device=cpu", "model=llama_1b"], "llama_1b"),
         (["device=cpu", "kernels=[sgmv]"], "kernels: there is no 'sgmv' on cpu"),
-        (["device=cpu", "seed=-1"], "seed is -1, must be"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(

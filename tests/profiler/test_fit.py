@@ -52,17 +52,6 @@ def test_a_prefill_with_a_floor_of_launches_and_a_slope_of_kernels_comes_back_as
     assert found.predict(table) == pytest.approx(table["seconds"].to_numpy(), rel=0.05)
 
 
-def test_a_curve_has_points_only_where_prefills_were_measured() -> None:
-    table = measured([Point("prefill", tokens=t) for t in (32, 64, 100)], [0.01, 0.011, 0.013])
-    curve = ["pass_s_by_tokens.16", "pass_s_by_tokens.512"]
-    assert list(prefill_model(table).features) == [*curve, "per_token_sq_s"]
-
-
-def test_no_coefficient_is_negative() -> None:
-    found = fit(DECODE, measured(STEPS, [1.0 / (1 + point.requests) for point in STEPS]))
-    assert min(found.coefficients.values()) >= 0.0
-
-
 def test_errors_are_of_points_that_a_fit_has_not_seen() -> None:
     """One point is twice as slow. A fit that had seen it would lean towards it."""
     seconds = [step_s(point) for point in STEPS]
@@ -88,15 +77,6 @@ def test_intervals_hold_the_coefficient_most_of_the_time_and_narrow_with_less_no
     assert np.mean([high - low for low, high in much]) > 3 * np.mean([high - low for low, high in little])
 
 
-def test_noise_that_is_skewed_leaves_the_mean_where_it_is() -> None:
-    """A tenth of the iterations takes four times as long: the mean is 1.3 times the median."""
-    slow = np.random.default_rng(2).random(3000) < 0.1
-    steps = [STEPS[i % len(STEPS)] for i in range(len(slow))]
-    table = measured(steps, [step_s(p) * (4.0 if late else 1.0) for p, late in zip(steps, slow, strict=True)])
-    found = fit(DECODE, table)
-    assert found.predict(table).sum() == pytest.approx(table.seconds.sum(), rel=0.02)
-
-
 def test_a_kernel_is_fitted_to_what_it_adds_to_the_base_model() -> None:
     base = fit(DECODE, measured(STEPS, [step_s(point) for point in STEPS]))
     table = measured(LORA, [step_s(p) + 1e-4 + 1e-6 * sum(p.ranks_of_requests()) for p in LORA])
@@ -118,11 +98,6 @@ def test_the_data_say_whether_a_kernel_follows_the_sum_of_ranks_or_the_highest(f
     assert errors["both"] == pytest.approx(0.0, abs=1e-9)
     assert errors[follows] == pytest.approx(0.0, abs=1e-9)
     assert max(errors.values()) > 0.02
-
-
-def test_what_was_not_measured_is_not_fitted() -> None:
-    table = measured(STEPS, [step_s(point) for point in STEPS])
-    assert [each.model.name for each in fit_all(table, TINY)] == ["decode"]
 
 
 def test_too_few_points_are_no_fit() -> None:

@@ -145,17 +145,6 @@ def test_the_attention_of_all_prompts_in_one_launch_agrees_with_prompt_by_prompt
     )
 
 
-def test_tiles_cover_every_token_of_every_prompt_once() -> None:
-    made = tiles([1, TILE_TOKENS, 3, 2 * TILE_TOKENS + 9], CPU.torch)
-    covered = [
-        token
-        for first, end in zip(made.firsts.tolist(), made.ends.tolist(), strict=True)
-        for token in range(first, end)
-    ]
-    assert sorted(covered) == list(range(1 + TILE_TOKENS + 3 + 2 * TILE_TOKENS + 9))
-    assert set(made.begins.tolist()) == {0, 1, 1 + TILE_TOKENS, 4 + TILE_TOKENS}
-
-
 # The cache
 
 
@@ -170,16 +159,6 @@ def test_pages_are_owned_by_one_sequence_and_come_back() -> None:
     cache.drop(1)
     cache.grow(0, 2 * PAGE_TOKENS + 1)
     assert len(cache.table(0)) == 3
-
-
-def test_a_token_lies_where_its_page_does() -> None:
-    cache = KvCache(SHAPE, 4 * PAGE_TOKENS, torch.float32, CPU.torch)
-    cache.grow(0, 2 * PAGE_TOKENS)
-    first, second = cache.table(0)
-    assert cache.slots(0, PAGE_TOKENS - 1, PAGE_TOKENS + 1) == [
-        first * PAGE_TOKENS + PAGE_TOKENS - 1,
-        second * PAGE_TOKENS,
-    ]
 
 
 # Steps with buffers that stay ----------------------------------------------------------------
@@ -217,24 +196,6 @@ def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
         running.decode(live, kernel)
         found.append([(one.id, one.context, one.last) for one in live])
     assert found[0] == found[1]
-
-
-def test_a_padded_step_refuses_an_adapter_that_there_is_not() -> None:
-    running = padded_engine()
-    live = [Live(0, BASE_MODEL, prompt(10))]
-    running.prefill(live, "")
-    live[0].adapter = len(RANKS)
-    with pytest.raises(InputError, match="adapter 3 in row 0 is none of the 3"):
-        running.decode(live, "mbgmv")
-
-
-def test_steps_of_one_size_share_their_buffers() -> None:
-    running = padded_engine()
-    live = [Live(id, BASE_MODEL, prompt(10)) for id in range(3)]
-    running.prefill(live, "")
-    for rows in (3, 2, 3):
-        running.decode(live[:rows], "")
-    assert [size.rows for size in running.graphs._steps] == [4, 2]
 
 
 def test_padding_writes_into_its_own_page_alone() -> None:

@@ -12,7 +12,6 @@ import pytest
 
 from experiments.scenarios import scenario
 from profiler.device import choose
-from profiler.fit import fit_iterations
 from profiler.model.engine import Live
 from profiler.replay.__main__ import calibration_of, main, replay, scenarios
 from profiler.replay.compare import Served, compare
@@ -93,10 +92,8 @@ class Pretended:
     "overrides",
     [
         (),
-        ("scheduler=lcfs",),
         ("scheduler=adapter_clustering",),
         ("workload.arrivals.rate_rps=0.2", "workload.duration_s=200"),
-        ("replica.max_num_seqs=4",),
         ("replica.reserve=full", "replica.kv_token_budget=3000", "replica.max_wait_tokens=0"),
         ("scheduler=static_batch", "replica.reserve=padded"),
     ],
@@ -107,12 +104,6 @@ def test_on_a_device_that_takes_what_the_calibration_says_the_replay_is_the_simu
     """What differs on a real device is the device."""
     run = scenario([*TRACE, *overrides])
     _is_the_simulation(run)
-
-
-def test_a_preempted_request_leaves_the_device_and_is_prefilled_there_again() -> None:
-    run = scenario([*TRACE, "replica.reserve=paged", "replica.kv_token_budget=2500"])
-    simulated = _is_the_simulation(run)
-    assert simulated.preemptions.sum() > 0
 
 
 def _is_the_simulation(run: Scenario) -> pd.DataFrame:
@@ -190,26 +181,6 @@ def test_the_hosts_work_between_two_iterations_belongs_to_the_second_and_idle_ti
     assert 0 < (gaps_s > 0).sum() < len(gaps_s), "the replica is idle at times, and at times it is not"
 
 
-def test_a_scheduler_is_told_what_a_pass_takes_by_the_calibration() -> None:
-    run = scenario(TRACE)
-    device = Pretended(run)
-    told: list[float] = []
-
-    class Asking(Fcfs):
-        def schedule(self, view: ReplicaView) -> SchedulerOutput:
-            output = super().schedule(view)
-            if output.prefill and not view.running:
-                told.append(
-                    view.pass_s(output.prefill, [request.prompt_tokens for request in output.prefill])
-                )
-            return output
-
-    asking = replace(run, policies=replace(run.policies, scheduler=Asking))
-    first = serve(asking, device, "mbgmv", clock=device.clock).iterations.iloc[0]
-    assert first.kind == "prefill"
-    assert told[0] == pytest.approx(first.seconds, abs=1e-7)
-
-
 def test_requests_that_a_run_does_not_finish_leave_the_device() -> None:
     run = replace(scenario(TRACE), until_s=5.0)
     device = Pretended(run)
@@ -242,14 +213,6 @@ def test_a_device_that_is_a_tenth_slower_than_the_calibration_shows_as_such(
     found = compare(run, [slower], served.requests).iteration_error()
     np.testing.assert_allclose(found["each"], 1 - 1 / 1.1, rtol=1e-6)
     np.testing.assert_allclose(found["sum"], 1 / 1.1 - 1, rtol=1e-6)
-
-
-def test_a_fit_to_the_iterations_of_a_trace_finds_what_they_follow(
-    pretended: tuple[Scenario, Served],
-) -> None:
-    _, served = pretended
-    for fitted in fit_iterations(served.iterations, "mbgmv").values():
-        assert fitted.mape < 1e-3
 
 
 def test_nothing_of_the_profiles_own_prefills_is_left_in_a_calibration_fitted_to_a_trace(
@@ -318,12 +281,9 @@ def test_a_trace_is_really_served(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ([], "there is no calibration"),
-        (["--rounds", "0"], "--rounds is 0, must be"),
         (["--calibration", "{path}", "schedule=lcfs"], "schedule"),
-        (["--calibration", "{path}", "cluster.replicas=2"], "one device can only replay"),
         (["--calibration", "{path}", "scheduler=chunked_prefill"], "neither prefills in chunks"),
         (["--calibration", "{path}", "scheduler=credit"], "nor pauses requests nor merges"),
-        (["--calibration", "{path}", "scheduler=merged_only"], "nor merges adapters"),
         (["--calibration", "{path}", "loader=blocking"], "can only replay loader=cached"),
         (
             ["--calibration", "{path}", "replica.prefix_caching=true", "replica.reserve=full"],

@@ -10,7 +10,6 @@ import pytest
 
 from simlora.report import charts, merging_charts, time_charts, vega
 from simlora.report.curves import by_adapter
-from simlora.report.modes import OTHER
 from tests.metrics.frames import finished, table
 from tests.report.make_results import make_plans
 
@@ -47,21 +46,6 @@ def test_short_times_are_drawn_in_milliseconds_and_numbers_with_the_digits_of_a_
     assert points(charts.latency_cdf(np.array([1.23456789])))[0] == (1.2346, 1)
 
 
-def bands(spec):
-    """What is stacked, from the bottom up: what each band begins on, and what it ends with."""
-    areas = [layer["transform"] for layer in spec["layer"] if layer["mark"]["type"] == "area"]
-    return [(base["calculate"], top["calculate"].split(" + ")[0]) for top, base in areas]
-
-
-def test_of_a_cache_history_kv_lies_above_the_rest_and_what_has_no_adapter_at_the_top():
-    spec = time_charts.hbm(TIMES_S, cache=True)
-    tops = ["datum.adapter_tokens", "datum.running", "datum.history", "datum.invalid_kv_tokens"]
-    below = [" + ".join(tops[:count]) or "0" for count in range(4)]
-    assert bands(spec) == list(zip(below, tops, strict=True))
-    tips = [tip["field"] for tip in spec["layer"][-1]["encoding"]["tooltip"]]
-    assert {"invalid_kv_tokens", "host_kv_tokens"} < set(tips)
-
-
 def merged(*rows):
     """Spans of one adapter after the other."""
     return pd.DataFrame(rows, columns=["start_s", "end_s", "adapter"])
@@ -75,26 +59,6 @@ def test_modes_are_bars_in_a_lane_a_replica_in_the_units_of_their_axis():
     lanes = spec["layer"][0]
     assert [(row["replica"], row["to"]) for row in lanes["data"]["values"]] == [("0", 15), ("7", 15)]
     assert lanes["encoding"]["x"]["title"] == "simulated time (min)"
-
-
-def test_an_adapter_has_one_colour_in_all_charts_whatever_its_name():
-    colours = {"other": "#111111", "1": "#222222"}
-    modes = merging_charts.modes({"0": merged((0.0, 1.0, "1"), (1.0, 2.0, "c"))}, 2.0, colours)
-    layers = [modes["layer"][1], *merging_charts.credits(2.0, colours)["layer"]]
-    scales = [layer["encoding"]["color"]["scale"] for layer in layers]
-    columns = merging_charts.credit_columns
-    found = {name: columns(name, np.zeros(1), colours)["colour"] for name in ("other", "1", "c")}
-    assert [row["colour"] for row in modes["data"]["values"]] == [found["1"], found["c"]]
-    for scale in scales:
-        by_group = dict(zip(scale["domain"], scale["range"], strict=True))
-        assert [by_group[group] for group in found.values()] == ["#111111", "#222222", OTHER]
-
-
-def test_the_base_model_has_a_name_and_what_is_not_known_no_number():
-    assert merging_charts.credit_columns("", np.array([1.0]), {})["adapter"] == "base model"
-    spec = charts.popularity(by_adapter(table(finished(adapter=""), finished(adapter=""), finished())))
-    assert points(spec) == [(1, 2, "base model"), (2, 1, "a")]
-    assert vega.known(np.array([np.nan, 0.123456])) == [None, 0.12346]
 
 
 def popularity(adapters, most):

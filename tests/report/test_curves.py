@@ -70,13 +70,6 @@ def test_all_replicas_add_up():
         assert levels[ALL][name] == pytest.approx(levels["0"][name] + levels["1"][name])
 
 
-def test_only_the_busiest_are_kept_and_all_are_counted():
-    frame = samples(*((replica, t, replica) for replica in range(20) for t in (0.0, 1.0)))
-    _, levels = timelines(frame, busiest=3, points=4)
-    assert list(levels) == [ALL, "17", "18", "19"]
-    assert levels[ALL]["running"].tolist() == [sum(range(20))] * 4
-
-
 @pytest.mark.parametrize("frame", [pd.DataFrame(), samples(), samples((0, 0.0, 1))])
 def test_a_timeline_without_duration_shows_nothing(frame):
     assert timelines(frame)[1] == {}

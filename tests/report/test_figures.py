@@ -59,33 +59,6 @@ def test_attainment_names_what_was_reached_of_systems_in_one_figure_and_needs_no
     assert drawn(plot_slo_attainment(REQUESTS, "tpot_s")).get_legend() is None
 
 
-@pytest.mark.parametrize("plot", [plot_timeline, plot_hbm])
-@pytest.mark.parametrize("timeline", [make_timeline(2, rows=10), pd.DataFrame()])
-def test_a_replica_that_is_not_there(timeline, plot):
-    with pytest.raises(ValueError, match="no replica 7"):
-        plot(timeline, 7)
-
-
-def bands(ax):
-    """What lies in HBM, from the bottom up: what it is called, and the highest point that it reaches."""
-    areas = ax.collections
-    return {str(area.get_label()): area.get_paths()[0].vertices[:, 1].max() for area in areas}
-
-
-def test_hbm_with_history_kv_has_the_part_hatched_whose_adapter_is_not_there():
-    alone = drawn(plot_hbm(make_timeline(2, rows=100), 1))
-    assert (list(bands(alone)), alone.get_title("left")) == (["adapters", "KV"], "replica 1")
-    timeline = make_timeline(1, rows=100, cache=True)
-    ax = drawn(plot_hbm(timeline))
-    names = ["adapters", "KV of running requests", "history KV", "history KV without its adapter"]
-    assert list(bands(ax)) == names
-    assert [area.get_hatch() for area in ax.collections] == [None, None, None, "////"]
-    without = bands(plot_hbm(make_timeline(1, rows=100)))
-    assert bands(ax)["history KV without its adapter"] == pytest.approx(without["KV"])
-    valid = timeline.assign(invalid_kv_tokens=0)
-    assert list(bands(drawn(plot_hbm(valid)))) == names[:3]
-
-
 def modes_of(journal, end_s=800.0, **more):
     return drawn(plot_modes(journal.decisions(), end_s, **more))
 
@@ -111,6 +84,13 @@ def test_thresholds_are_steps_beside_and_credits_lines_below_but_not_in_axes_of_
     mine = Figure().add_subplot()
     assert modes_of(make_journal(1), ax=mine) is mine
     assert len(mine.figure.axes) == 2  # and thresholds
+
+
+@pytest.mark.parametrize("plot", [plot_timeline, plot_hbm])
+@pytest.mark.parametrize("timeline", [make_timeline(2, rows=10), pd.DataFrame()])
+def test_a_replica_that_is_not_there(timeline, plot):
+    with pytest.raises(ValueError, match="no replica 7"):
+        plot(timeline, 7)
 
 
 def test_cold_start_is_drawn_within_ttft():

@@ -9,7 +9,6 @@ import pytest
 
 from simlora.metrics.journal import Journal, Scaled
 from simlora.report import fleet, hosts, time_charts
-from simlora.report.format import headline
 from simlora.report.html import render
 from simlora.report.results import RunResults
 from simlora.report.terminal import summary_table
@@ -82,18 +81,13 @@ def test_an_older_run_has_none_of_it(summary: dict[str, Any]) -> None:
     assert not fleet.scaling(results(make_requests(3), summary), {})
 
 
-def test_both_kinds_and_their_sum_are_listed_and_what_is_not_known_is_a_dash() -> None:
-    found = str(fleet.cost({"cost": COST}))
-    assert found.count("<tr>") == 4, "a head, two kinds, together"
-    assert "4.50 USD" in found
-    assert "2.00 kWh" in found
-    alone = str(fleet.cost({"cost": COST | {"each": COST["each"][:1]}}))  # type: ignore[index]
-    assert "together" not in alone
-    nothing = {"usd": None, "energy_j": None}
-    each = [one | nothing for one in COST["each"]]
-    unknown = {name: None for name in COST if name.startswith(("usd", "energy"))}
-    found = str(fleet.cost({"cost": COST | unknown | {"each": each}}))
-    assert [word for word in ("USD", "million", "kWh") if word in found] == []
+def test_replicas_are_drawn_to_the_end_each_time_once_and_not_stacked() -> None:
+    """Of two changes at one moment the later; the last goes on until the run ends."""
+    table = changes((0.0, 1, 1, 0, 0), (60.0, 3, 1, 2, 0), (60.0, 2, 1, 1, 1), (120.0, 2, 2, 0, 0)).scalings()
+    chart = time_charts.scaling(table, 600.0)
+    drawn = [(row["x"], row["on"], row["serving"]) for row in chart["data"]["values"]]
+    assert drawn == [(0, 1, 1), (1, 2, 1), (2, 2, 2), (10, 2, 2)]
+    assert all(layer["encoding"]["y"]["stack"] is None for layer in chart["layer"])
 
 
 SLOWNESS = {
@@ -111,22 +105,3 @@ def test_what_was_slow_is_listed_up_to_some_and_counted_in_the_table() -> None:
     assert not hosts.slowness({"slowness": {"stragglers": [], "slow_links": []}})
     lines = " ".join(summary_table(make_summary(make_requests(50), slowness=SLOWNESS)).split())
     assert "Slow 2 times iterations of 1 replica; 30 times the links of 1 host" in lines
-
-
-def test_replicas_are_drawn_to_the_end_each_time_once_and_not_stacked() -> None:
-    """Of two changes at one moment the later; the last goes on until the run ends."""
-    table = changes((0.0, 1, 1, 0, 0), (60.0, 3, 1, 2, 0), (60.0, 2, 1, 1, 1), (120.0, 2, 2, 0, 0)).scalings()
-    chart = time_charts.scaling(table, 600.0)
-    drawn = [(row["x"], row["on"], row["serving"]) for row in chart["data"]["values"]]
-    assert drawn == [(0, 1, 1), (1, 2, 1), (2, 2, 2), (10, 2, 2)]
-    assert all(layer["encoding"]["y"]["stack"] is None for layer in chart["layer"])
-
-
-def test_the_headline_names_every_kind_of_gpu() -> None:
-    run = {"system": "slora", "model": "llama_7b", "gpu": "a10g", "tp": 1, "replicas": 5}
-    run["others"] = [{"gpu": "h100_80g", "tp": 2, "replicas": 2}]
-    assert headline({"run": run}) == ("S-LoRA", "llama_7b on 3 × a10g and 2 × h100_80g (TP 2)")
-    larger = {"max_lora_rank": 256, "max_loras": 4}
-    run["others"] = [{"gpu": "a10g", "tp": 1, "replicas": 2, "replica": larger}]
-    where = "llama_7b on 3 × a10g and 2 × a10g with max_lora_rank=256, max_loras=4"
-    assert headline({"run": run}) == ("S-LoRA", where)

@@ -129,19 +129,37 @@ def of_runs(folder: Path) -> list[Path]:
     ]
 
 
-@pytest.fixture(scope="module", params=["a run", "a sweep", "runs over rate"])
+@pytest.fixture(scope="module", params=["a run", "a sweep and runs over rate"])
 def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     folder = tmp_path_factory.mktemp("pages")
     if request.param == "a run":
-        path = a_run(folder)
-    else:
-        path = folder / "comparison.html"
-        compared = {
-            "a sweep": lambda: [of_a_sweep(folder / "sweep")],
-            "runs over rate": lambda: of_runs(folder),
-        }[request.param]()
-        write_comparison(path, compare(compared, figures=["makespan_s"]))
+        return seen(a_run(folder), folder)
+    path = folder / "comparison.html"
+    write_comparison(path, compare([of_a_sweep(folder / "sweep"), *of_runs(folder)], figures=["makespan_s"]))
     return seen(path, folder)
+
+
+PRESS = """<script>
+  const show = (kind, text) => {
+    const shown = document.createElement("pre");
+    document.body.append(Object.assign(shown, { className: "saved", textContent: `${kind} ${text}` }));
+  };
+  URL.createObjectURL = (blob) => { blob.text().then((text) => show(blob.type, text)); return "#"; };
+  setTimeout(() => document.querySelectorAll(".save button").forEach((button) => button.click()), 3000);
+</script></body>"""
+BAD = """<img src="http://elsewhere.invalid/x.png"><div class="chart" id="none"></div>
+<script>fetch("https://elsewhere.invalid/y"); throw new Error("boom")</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def pressed(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """A page with its policy taken out, so that scripts of ours may press its buttons, and do what no page may."""
+    folder = tmp_path_factory.mktemp("pressed")
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", a_run(folder).read_text())
+    for script in (PRESS, BAD):
+        text = script.join(text.rsplit("</body>", 1))
+    (folder / "pressed.html").write_text(text, encoding="utf-8")
+    return seen(folder / "pressed.html", folder)
 
 
 def test_every_figure_is_drawn_in_a_size_to_be_seen_with_something_in_it(page):
@@ -155,23 +173,10 @@ def test_every_figure_is_drawn_in_a_size_to_be_seen_with_something_in_it(page):
         assert re.findall(mark, part.split("</svg>")[0]), part[:200]
 
 
-def test_every_figure_can_be_saved_as_svg_and_as_csv(tmp_path):
-    """The page with its policy taken out, so that a script of ours may press the buttons and see what is saved."""
-    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", a_run(tmp_path).read_text())
-    press = """<script>
-      const show = (kind, text) => {
-        const shown = document.createElement("pre");
-        document.body.append(Object.assign(shown, { className: "saved", textContent: `${kind} ${text}` }));
-      };
-      URL.createObjectURL = (blob) => { blob.text().then((text) => show(blob.type, text)); return "#"; };
-      setTimeout(() => document.querySelectorAll(".save button").forEach((button) => button.click()), 3000);
-    </script></body>"""
-    pressed = tmp_path / "pressed.html"
-    pressed.write_text(press.join(text.rsplit("</body>", 1)), encoding="utf-8")
-    found = seen(pressed, tmp_path)
-    saved = re.findall(r'<pre class="saved">(\S+) (.*?)</pre>', found.dom, re.DOTALL)
+def test_every_figure_can_be_saved_as_svg_and_as_csv(pressed):
+    saved = re.findall(r'<pre class="saved">(\S+) (.*?)</pre>', pressed.dom, re.DOTALL)
     kinds = [kind for kind, _ in saved]
-    assert kinds.count("text/csv") == kinds.count("image/svg+xml") == len(found.sizes)
+    assert kinds.count("text/csv") == kinds.count("image/svg+xml") == len(pressed.sizes) - 1
     for kind, body in saved:
         assert "var(--" not in body, "a colour that only the page knows"
         assert kind != "text/csv" or len(body.splitlines()) > 1, "a table without rows"
@@ -181,13 +186,7 @@ def test_nothing_is_asked_of_the_network_and_nothing_is_complained_about(page):
     assert (page.requests, page.console) == ([], [])
 
 
-def test_a_page_that_does_all_that_is_caught(tmp_path):
-    bad = tmp_path / "bad.html"
-    bad.write_text(
-        '<!doctype html><img src="http://elsewhere.invalid/x.png"><div class="chart" id="none"></div>'
-        "<script>fetch('https://elsewhere.invalid/y'); throw new Error('boom')</script>"
-    )
-    found = seen(bad, tmp_path)
-    assert sorted(found.requests) == ["http://elsewhere.invalid/x.png", "https://elsewhere.invalid/y"]
-    assert any("boom" in line for line in found.console)
-    assert found.sizes == {"none": (0.0, 0.0)}
+def test_a_page_that_does_all_that_is_caught(pressed):
+    assert sorted(pressed.requests) == ["http://elsewhere.invalid/x.png", "https://elsewhere.invalid/y"]
+    assert any("boom" in line for line in pressed.console)
+    assert pressed.sizes["none"] == (0.0, 0.0)

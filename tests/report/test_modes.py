@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from simlora.metrics.journal import Journal
-from simlora.report.modes import PALETTE, colours, credits, merged_spans, thresholds
+from simlora.report.modes import colours, merged_spans, thresholds
 
 
 def switches(*rows: tuple[float, str], replica: int = 0) -> Journal:
@@ -37,14 +36,6 @@ def test_of_too_many_switches_each_stretch_of_time_keeps_what_lasted_longest():
     assert spans(journal, end_s=8.0, stretches=8) == [(0, 4, "a")]
 
 
-def test_a_thinned_picture_says_where_mostly_nothing_was_merged():
-    rows = [(i / 10, "a" if i % 2 and i < 20 else "") for i in range(40)]
-    kept = spans(switches(*rows, (4.0, "b"), (4.1, ""), (6.0, "c")), end_s=10.0, stretches=5)
-    assert kept[-1] == (6, 10, "c")
-    assert all(end <= 2.0 for _, end, name in kept if name == "a")
-    assert "b" not in {name for _, _, name in kept}
-
-
 def test_thresholds_are_those_of_one_replica_and_hold_until_the_next():
     journal = Journal()
     journal.note(1.0, 0, "alpha", 0.95)
@@ -57,26 +48,8 @@ def test_thresholds_are_those_of_one_replica_and_hold_until_the_next():
     assert thresholds(journal.decisions(), 2, np.array([2.0])) == {}
 
 
-def test_credits_are_of_adapters_that_have_or_owe_most_and_begin_at_nothing():
-    journal = Journal()
-    for name, value in (("a", 10.0), ("b", -300.0), ("c", 20.0), ("d", 0.0)):
-        journal.note(2.0, 0, f"credit:{name}", value)
-    journal.note(3.0, 0, "credit:b", -50.0)
-    times_s = np.array([0.0, 2.0, 4.0])
-    found = credits(journal.decisions(), 0, times_s, most=2)
-    assert [(name, values.tolist()) for name, values in found] == [("b", [0, -300, -50]), ("c", [0, 20, 20])]
-    assert [name for name, _ in credits(journal.decisions(), 0, times_s, most=9)] == ["b", "c", "a"]
-    assert credits(Journal().decisions(), 0, times_s, most=9) == []
-
-
 def test_colours_go_to_those_merged_longest_then_to_others():
     first = merged_spans(switches((0.0, "a"), (1.0, "b"), (4.0, "")).decisions(), 0, 10.0)
     second = merged_spans(switches((9.0, "a")).decisions(), 0, 10.0)
     assert list(colours([first, second], ["c", "a"])) == ["b", "a", "c"]
     assert colours([]) == {}
-
-
-@pytest.mark.parametrize("adapters", [len(PALETTE), 40])
-def test_no_two_adapters_have_one_colour(adapters: int):
-    found = colours([], [f"a{i}" for i in range(adapters)])
-    assert len(set(found.values())) == len(found) == len(PALETTE)

@@ -231,22 +231,6 @@ def test_counters_agree_with_the_timeline(system):
 # By hand --------------------------------------------------------------------------------
 
 
-def test_a_wait_and_a_switch_come_before_the_iteration():
-    events = of(
-        Switched(3, 1.0, 0.25, A), Ran(3, 1.0, 2.0, 5.0, 2, 30, 0, 0), Ran(3, 5.0, 5.0, 6.0, 0, 0, 4, 7)
-    )
-    found = lanes(events)[3, "iterations"]
-    assert [(s["name"], s["ts"] / 1e6, s["dur"] / 1e6) for s in found] == [
-        ("waits for weights or KV", 1.0, 0.75),
-        ("merges or unmerges", 1.75, 0.25),
-        ("prefill", 2.0, 3.0),
-        ("decode", 5.0, 1.0),
-    ]
-    assert found[-2]["args"] == {"requests prefilled": 2, "prompt tokens": 30, "batch": 0, "steps": 0}
-    assert found[-1]["args"] == {"requests prefilled": 0, "prompt tokens": 0, "batch": 4, "steps": 7}
-    assert [(s["name"], s["ts"], s["dur"]) for s in lanes(events)[3, "merged adapter"]] == [("a", 1e6, 9e6)]
-
-
 def test_adapters_take_the_first_free_lane_and_load_inside_their_stay():
     stays = (Came(0, 0.0, A, 1.0), Came(0, 0.5, B, 0.5), Left(0, 2.0, 0), Came(0, 2.0, A, 2.5))
     found = lanes(of(*stays, Ran(0, 0, 0, 3.0, 1, 1, 0, 0)))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
-
 import numpy as np
 import pytest
 
@@ -48,16 +45,6 @@ def test_there_are_six_panels_of_all_requests():
     assert (len(many.patches), len(many.lines)) == (0, 1), "many adapters are a line"
 
 
-@pytest.mark.parametrize("most", [3, 90, 400, 50_000])
-def test_lengths_are_written_so_that_they_do_not_overlap(most):
-    own = replace(trace(), prompt_tokens=np.linspace(most / 2, most, 200).astype(np.int64))
-    ax = panels(own, "title", {}, {})["Lengths"]
-    boxes = [label.get_window_extent() for label in ax.get_xticklabels(which="both") if label.get_text()]
-    boxes.sort(key=lambda box: box.x0)
-    assert len(boxes) >= 2
-    assert all(one.x1 < other.x0 for one, other in pairwise(boxes))
-
-
 def test_what_there_is_not_is_said():
     found = panels(trace(alone=True), "title", {}, {})
     words = {title: [text.get_text() for text in ax.texts] for title, ax in found.items()}
@@ -69,10 +56,3 @@ def test_what_there_is_not_is_said():
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_few_requests_are_enough(n):
     assert len(panels(trace(n), "$x_1$ <b>", {}, {})) == 6
-
-
-def test_all_at_once_is_drawn_too():
-    at_once = trace(3)
-    at_once.arrival_s[:] = 0.0
-    words = [text.get_text() for text in panels(at_once, "title", {}, {})["Gaps between arrivals"].texts]
-    assert words == ["all come at once"]

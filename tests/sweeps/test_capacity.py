@@ -107,11 +107,6 @@ def test_a_limit_on_a_figure_is_another_slo() -> None:
     assert both.question.figures == ["ttft_s.p95", "tpot_s.mean", "slo.attainment"]
 
 
-def test_where_it_starts_does_not_matter() -> None:
-    near, far = (found(start=start, seeds=1) for start in (3.0, 64.0))
-    assert near.value == pytest.approx(far.value, rel=0.05)
-
-
 def test_the_answer_does_not_depend_on_the_processes() -> None:
     alone, several = found(jobs=1), found(jobs=2)
     assert alone.to_dict() == several.to_dict()
@@ -222,19 +217,6 @@ def test_it_is_written_and_drawn(tmp_path: Path) -> None:
         answer.plot("tpot_s.mean")
 
 
-def test_the_table_is_a_line_a_seed_within_80_columns() -> None:
-    side, _, *lines = found().text().splitlines()
-    assert side == found().side.text()
-    assert lines[0].endswith("], 95 % interval over seeds")
-    assert lines[0].startswith(f"{found().value:.4g} requests/s [")
-    assert lines[1] == "within 95 % of the requests within every slo.*"
-    assert lines[2].startswith("of ")
-    assert len(lines) == 5 + 2
-    assert max(map(len, lines)) <= 80
-    few = found("workload.arrivals.rate_rps=20", find="replicas").text()
-    assert "replicas are enough with every seed" in few
-
-
 # What cannot be asked
 
 
@@ -302,16 +284,10 @@ ENOUGH = {"submitted": 100, "finished": 95}
         # A limit is an upper one, and not met where it is reached.
         ({"ttft_s.p95": 1.0}, {}, False),
         ({"ttft_s.p95": 1.0}, {"ttft_s": {"p95": 0.999}}, True),
-        ({"ttft_s.p95": 1.0}, {"ttft_s": {"p95": None}}, False),
-        # Requests that were given up lie above every limit.
         ({"ttft_s.p95": 2.0}, {"requests": ENOUGH}, True),
         ({"ttft_s.p95": 2.0}, {"requests": LOST}, False),
-        ({"ttft_s.mean": 2.0}, {"requests": LOST}, False),
-        # An attainment is met where it is reached.
         ({}, {"slo": {"attainment": 0.95}}, True),
         ({}, {"slo": {"attainment": 0.949}}, False),
-        ({}, {"slo": {"attainment": None}}, False),
-        # A run past saturation meets nothing.
         *(
             ({}, {"load": {"label": label, "arrivals_s": 60.0}}, True)
             for label in ("below", "unknown", "near")
@@ -350,16 +326,9 @@ def test_a_bound_ends_it_and_the_answer_says_so() -> None:
     assert not bounded.settled
     assert "so not settled: allow a higher --longest" in bounded.text().splitlines()[4]
     assert "--longest=4" in bounded.command
-    assert "as configured; longer runs may answer otherwise" in found(*SHORT).text()
-
-
-def test_the_command_of_longer_runs_is_that_of_the_configured_ones() -> None:
-    answer = found(*SHORT, longest=64)
-    assert "workload.requests=100" in answer.command
-    assert "--start=4 " in answer.command
-    assert "--step" not in answer.command
-    assert f"workload.requests={100 * answer.question.times}" in answer.question.overrides_for(0, 4.0)
-    assert "workload.requests=100" not in answer.question.overrides_for(0, 4.0)
+    configured = found(*SHORT).text()
+    assert "as configured; longer runs may answer otherwise" in configured
+    assert "], 95 % interval over seeds" in configured
 
 
 def test_the_answer_is_what_queueing_theory_says() -> None:
@@ -374,11 +343,9 @@ def test_the_answer_is_what_queueing_theory_says() -> None:
     ("overrides", "lasts"),
     [
         (("workload=slora",), {"workload.duration_s": 300.0}),
-        (("workload=maf",), {"workload.duration_s": 300.0}),
         (("workload=maf", "workload/arrivals=diurnal"), {}),
         (("workload=per_adapter",), {"workload.duration_s": 3600.0}),
         (("workload=chatbot",), {"workload.duration_s": 1800.0, "workload.epochs": 6}),
-        (("workload=functions", "workload.shape=[1,2]"), {}),
         (("workload=loraserve_production",), {}),
     ],
 )
@@ -414,25 +381,9 @@ def test_what_changed_while_it_ran_is_said(tmp_path: Path, monkeypatch: pytest.M
     assert found().doubt == ""
 
 
-def test_values_that_are_given_twice_are_one_run() -> None:
-    asked = found().question
-    twice = replace(asked, overrides=(*asked.overrides, "seed=5", "timeline=true"))
-    assert sorted(asked.overrides_for(0, 4.0)) == sorted(twice.overrides_for(0, 4.0))
-
-
 def test_a_seed_of_the_workload_is_not_given_beside_seeds() -> None:
     with pytest.raises(InputError, match=r"workload.seed=7 would be the same for every seed; leave it out"):
         capacity(["workload.seed=7"])
-
-
-def test_a_variable_is_not_taken_for_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    values = []
-    for mode in ("peak", "full"):
-        monkeypatch.setenv("RESERVED_AS", mode)
-        values.append(
-            found("replica.reserve=${oc.env:RESERVED_AS}", "replica.kv_token_budget=4000", seeds=1).value
-        )
-    assert values[0] > values[1]
 
 
 def test_a_trace_from_a_file_is_sped_up(tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("fast_forward=true,false", [True, False]),
         ("replica.target_modules=[q],[q,k]", ["['q']", "['q', 'k']"]),
-        ("slo.ttft_s=1,2.5", [1.0, 2.5]),
         ("replica.max_loras=2,3 replica.max_loras=null", ["2", "3", "null"]),
     ],
 )
@@ -109,15 +108,6 @@ def test_a_sweep_that_was_killed_leaves_no_lock() -> None:
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGKILL)
     assert main([*SMALL, "--out=out"]) == 0
-
-
-def test_a_table_edited_by_hand_takes_more_rows() -> None:
-    assert main([*SMALL, "seed=0", "--out=out"]) == 0
-    table = read_sweep("out")
-    edited = table.astype({"seed": str, "ttft_s.mean": str}).copy().assign(note="slow").drop(columns="load")
-    edited.to_parquet(Path("out", TABLE))
-    assert main([*SMALL, "seed=1", "--out=out"]) == 0
-    assert list(map(str, read_sweep("out")["seed"])) == ["0", "1"]
 
 
 OURS = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 import simlora
 from simlora.api.preparing import composed
-from simlora.config.changed import changed
 from simlora.config.setup import resolved
 from simlora.core.errors import InputError
 from simlora.report.format import with_changes
 from simlora.report.sides import Side, heading
 from simlora.sweeps.grid import facts_of, grid
-from simlora.sweeps.sides import allowed, asks, check, of_run, of_tree, sides
+from simlora.sweeps.sides import allowed, check, of_run, of_tree, sides
 from simlora.sweeps.table import _check_sides
 
 ALIKE = ("gpu=a10g", "model=llama_7b")
@@ -55,12 +53,9 @@ def test_a_difference_that_a_system_brings_along_is_refused(overrides: tuple[str
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("system=slora,fastlibra,slora_lcfs", *ALIKE),
         ("system=slora,vllm", *ALIKE),  # an engine belongs to its system, and a calibration to its engine
         ("gpu=a10g,a100_80g", "model=llama_7b"),
-        ("system=slora,fastlibra", "gpu=a10g,a100_80g", "model=llama_7b,llama_13b"),
         ("slo.ttft_s=1,2",),
-        ("engine=null,vllm_packed",),
         ("calibration=null,a100_80g-llama_7b-tp1",),
         ("cluster.replica_groups=[],[{gpu: a100_80g, replicas: 1}]", "cluster.replicas=2"),
         ("replica.tp=1,2", "gpu=a100_80g", "model=llama_2_7b"),  # GPUs of one kind
@@ -124,11 +119,6 @@ def test_runs_are_alike_in_what_is_not_varied(rows: list[dict[str, Any]], said: 
         check(rows, ["slo.ttft_s"], frozenset())
 
 
-def test_which_keys_ask_for_which_difference() -> None:
-    keys = ("gpu", "+gpu", "gpu.memory_bytes", "slo.ttft_s", "engine", "gpus", "workload.rate_rps")
-    assert [asks(key) for key in keys] == ["gpu", "gpu", "gpu", "slo", "engine", None, None]
-
-
 # What each side is
 
 
@@ -168,38 +158,16 @@ def test_a_configuration_and_its_run_say_the_same() -> None:
         (("system=slora", "gpu=a10g", "workload.rate_rps=3", "cluster.replicas=4", "slo.ttft_s=1"), "slora"),
         (("system=slora", "scheduler=earliest_deadline"), "slora + scheduler=earliest_deadline"),
         (("system=vllm", "replica.max_loras=32"), "vllm + max_loras=32"),
-        (("system=vllm", "scheduler.max_batched_tokens=512"), "vllm + max_batched_tokens=512"),
         (("system=vllm", "engine=null", "kernel=mbgmv"), "vllm + kernel=mbgmv + engine=null"),
         (("system=slora", "replica.target_modules=[q,k]"), "slora + target_modules=[q,k]"),
         (
             ("system=slora", "router._target_=mine.LeastLoaded", "+router.limit=3"),
             "slora + router=least_loaded + limit=3",
         ),
-        (("system=slora", "parts=[mine.Stalls]"), "slora + parts=[mine.Stalls]"),
         (("system=loraserve", "placement.operating_points={8: 4000}"), "loraserve"),
-        (
-            ("system=vllm", "speculation.tokens=4", "speculation.draft=eagle"),
-            "vllm + speculation.tokens=4 + speculation.draft=eagle",
-        ),
         (("system=vllm", "speculation.draft=eagle"), "vllm"),
     ],
 )
 def test_a_system_is_called_by_what_was_changed_of_it(overrides: tuple[str, ...], name: str) -> None:
     facts = facts_of(overrides)
     assert with_changes(facts["system"], facts["changed"]) == name
-
-
-def test_a_system_of_ones_own_is_compared_with_itself(tmp_path: Path) -> None:
-    (tmp_path / "system").mkdir()
-    (tmp_path / "system" / "mine.yaml").write_text(
-        "# @package _global_\ndefaults: [slora, {override /scheduler: lcfs}]\n"
-    )
-    overrides = [f"hydra.searchpath=['file://{tmp_path}']", "system=mine", "replica.max_num_seqs=7"]
-    config, choices = composed(overrides)
-    assert changed(config, choices, overrides) == {"replica.max_num_seqs": 7}
-
-
-def test_a_group_of_replicas_is_on_the_base_replica_s_gpu_unless_it_says_another() -> None:
-    tree = {"gpu": {"name": "a10g"}, "model": {"name": "llama_7b"}}
-    groups = [{"replicas": 1, "replica": {"max_num_seqs": 4}}, {"replicas": 1, "gpu": {"name": "mine"}}]
-    assert of_tree(tree | {"cluster": {"replica_groups": groups}})["gpu"] == "a10g and mine"

@@ -66,14 +66,6 @@ def test_a_row_has_the_numbers_of_the_summary(small: Sweep) -> None:
     assert row["load"] == summary["load"]["label"]
 
 
-def test_systems_get_the_same_requests(small: Sweep) -> None:
-    submitted = small.table.pivot_table(
-        index=["workload.rate_rps", "seed"], columns="system", values="requests.submitted"
-    )
-    assert (submitted["slora"] == submitted["slora_lcfs"]).all()
-    assert submitted["slora"].nunique() > 1
-
-
 def test_a_run_that_is_refused_or_fails_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     real = running.simulated
 

@@ -30,13 +30,6 @@ def test_mean_and_variation_of_gaps(process, cv):
     assert (gaps.std() / gaps.mean()) ** 2 == pytest.approx(cv**2, abs=4 * error)
 
 
-def test_a_gamma_of_variation_one_is_exponential():
-    gaps = np.sort(gaps_s(Gamma(2.0, 1.0)))
-    expected = 1 - libm.exp(-2.0 * gaps)
-    distance = np.abs(expected - np.arange(1, N + 1) / N).max()
-    assert distance < 1.95 / math.sqrt(N)  # Kolmogorov-Smirnov at one in a thousand
-
-
 def test_no_variation_is_a_metronome():
     assert set(gaps_s(Gamma(4.0, 0.0), 100).tolist()) == {0.25}
 
@@ -86,11 +79,6 @@ def test_a_diurnal_process_is_poisson_on_its_own_clock():
     gaps = np.sort(np.diff(expected))
     distance = np.abs(1 - libm.exp(-gaps) - np.arange(1, len(gaps) + 1) / len(gaps)).max()
     assert distance < 1.95 / math.sqrt(len(gaps))
-
-
-def test_without_a_swing_it_is_a_poisson_process():
-    even = before(500.0, Poisson(10.0), np.random.default_rng(5))
-    assert diurnal_s(500.0, peak_to_trough=1.0) == pytest.approx(even)
 
 
 def test_a_longer_diurnal_time_begins_with_the_shorter_one():

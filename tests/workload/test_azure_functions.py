@@ -85,12 +85,6 @@ def test_a_rate_keeps_some_at_random_and_no_more_than_there_are():
         replace(busy, rate_rps=1e-9).build(0)
 
 
-def test_speedup_squeezes_time_and_leaves_the_rest():
-    plain, fast = GIVEN.build(2), replace(GIVEN, speedup=60).build(2)
-    assert np.array_equal(fast.arrival_s, plain.arrival_s / 60)
-    assert np.array_equal(fast.adapter, plain.adapter)
-
-
 # 2019 ----------------------------------------------------------------------------------------
 
 
@@ -154,19 +148,11 @@ def test_a_request_comes_when_its_invocation_began_for_a_function_within_its_app
     assert replace(of_2021, by="app").build(0).adapter.tolist() == [0, 0, 1, 0, 0, 1]
 
 
-def test_a_window_of_2021(of_2021):
-    trace = replace(of_2021, start_s=2.0, duration_s=12.0).build(0)
-    assert trace.arrival_s.tolist() == [0.75, 10.0]
-    with pytest.raises(InputError, match=r"has no invocations after workload.start_s .* covers 60 seconds"):
-        replace(of_2021, start_s=61.0).build(0)
-
-
 @pytest.mark.parametrize(
     "old, new, message",
     [
         ("b,f,13.0", "b,,13.0", "row 4: func is empty, must be the id of an app or a function"),
         (",13.0,0.25", ",soon,0.25", "row 4: end_timestamp is 'soon', must be a finite number of seconds"),
-        (",13.0,0.25", ",13.0,-1", "row 4: duration is -1, must be a finite number of seconds, at least 0"),
     ],
 )
 def test_a_bad_file_is_refused(of_2021, old, new, message):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from simlora.core import libm
 from simlora.core.errors import InputError
-from simlora.workload.by_rank import ByRank, Exponential, PowerLaw, ShiftingSkew
+from simlora.workload.by_rank import Exponential, PowerLaw, ShiftingSkew
 from simlora.workload.popularity import Popularity
 
 RANKS = (8, 16, 32, 64, 128)
@@ -85,11 +83,6 @@ def test_requests_have_the_shares_of_their_moment(popularity, window):
     assert_shares(places(popularity, EVENLY)[part], popularity.shares(EVENLY[part]))
 
 
-def test_what_counts_is_the_moment_and_not_how_many_came_before():
-    late = np.full(N, 1.0)
-    assert_shares(places(ShiftingSkew(RANKS), late), np.tile([1 / 2, 1 / 8, 1 / 8, 1 / 8, 1 / 8], (N, 1)))
-
-
 @pytest.mark.parametrize("adapters", [5, 25, 23])
 def test_adapters_of_a_rank_are_alike(adapters):
     popularity = PowerLaw(RANKS, 1.0)
@@ -117,29 +110,6 @@ def test_fewer_requests_are_the_first_of_more(popularity, seed, moments):
     assert np.array_equal(fewer, drawn[:7])
 
 
-@given(
-    ranks=st.lists(st.sampled_from(RANKS), min_size=1, max_size=7),
-    share=st.floats(0, 1),
-    rate=st.floats(0, 5),
-    moments=st.lists(st.floats(0, 1), min_size=1, max_size=5),
-)
-def test_shares_are_always_shares(ranks, share, rate, moments):
-    for popularity in (ShiftingSkew(ranks, share), Exponential(ranks, rate), PowerLaw(ranks, rate)):
-        shares = popularity.shares(np.array(moments))
-        assert shares.shape == (len(moments), len(set(ranks)))
-        assert shares.sum(axis=1) == pytest.approx(1)
-        assert np.all(shares >= 0)
-
-
-def test_one_s_own_needs_only_its_ends():
-    @dataclass(frozen=True)
-    class Only(ByRank):
-        def ends(self, ranks):
-            return np.eye(ranks)[[1, 1]]
-
-    assert set(places(Only(RANKS), EVENLY)) == {1}
-
-
 def test_without_moments_requests_are_spread_evenly_and_without_drift_moments_do_not_matter():
     class First(Popularity):
         def draw(self, rng, adapters, n):
@@ -158,10 +128,8 @@ def test_without_moments_requests_are_spread_evenly_and_without_drift_moments_do
     "popularity, message",
     [
         (ShiftingSkew(RANKS, 1.5), "popularity.share is 1.5, must be at least 0 and at most 1 of the"),
-        (Exponential(RANKS, -1), "workload.popularity.rate is -1, must be at least 0"),
         (PowerLaw(RANKS, -1), "workload.popularity.alpha is -1, must be at least 0"),
         (PowerLaw([]), r"workload.popularity.ranks is \[\], must be a list"),
-        (PowerLaw([8, 0]), r"workload.popularity.ranks\[1\] is 0"),
         (PowerLaw((*RANKS, 8)), "workload.adapters is 5, must be at least 6, one for each of"),
     ],
 )

@@ -125,14 +125,6 @@ def test_a_few_rows_of_a_large_file_are_read_as_its_beginning(name):
         built(name, sample, "workload.rows=0")
 
 
-def test_unknown_names_are_refused_with_what_there_is():
-    with pytest.raises(InputError, match=r"no trace 'mooncak' in the catalogue; did you mean mooncake\?"):
-        entry("mooncak")
-    with pytest.raises(InputError, match=r"there is no format 'azure'; did you mean azure_llm_20"):
-        workload_of("azure")
-    assert workload_of("file") == "file"
-
-
 def test_an_entry_that_lacks_something_is_refused(tmp_path, monkeypatch):
     (tmp_path / "half.yaml").write_text("title: Half\ncolumns: []\nfiles: []\n")
     monkeypatch.setattr(catalogue, "FOLDER", tmp_path)

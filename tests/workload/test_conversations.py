@@ -129,14 +129,10 @@ def test_gaps_between_turns_have_that_mean_and_variation(gap_cv):
     "setting",
     [
         {},
-        {"cv": 4.0},
         {"gap_s": 600.0, "gap_cv": 3.0},
         {"turns": Uniform(1, 30)},
-        {"context_tokens": 600},
         {"epochs": 5, "epoch_sigma_log": 2.0},
         {"shape": [1, 5, 2], "gap_s": 300.0},
-        {"shape": [0, 0, 1], "gap_s": 300.0},
-        {"shape": "diurnal", "day_s": 700.0, "cv": 2.0},
         {"shape": [1, 4], "day_s": 2500.0, "gap_s": 500.0},
     ],
 )
@@ -169,16 +165,6 @@ def test_turns_before_0_are_not_there_but_known():
     assert (trace.prompt_tokens[later] > 10**6 + 1).all()
 
 
-def test_of_requests_at_the_same_time_the_conversation_that_began_first_comes_first():
-    beats = replace(PLAIN, cv=0.0, gap_cv=0.0, gap_s=1.0, turns=Fixed(3), popularity=Explicit([1.0] * 8))
-    trace = replace(beats, rate_rps=24.0, duration_s=20.0).build(3)
-    names = np.array([int(name.removeprefix("conversation_")) for name in trace.session])
-    together = np.diff(trace.arrival_s) == 0
-    assert together.sum() > 50
-    assert np.all(np.diff(names)[together] > 0)
-    assert sorted(set(names.tolist())) == list(range(names.max() + 1))
-
-
 def test_a_shape_is_that_of_beginnings():
     trace, first = begins(replace(BUSY, shape=[1, 0, 3], gap_s=100.0))
     found = np.histogram(trace.arrival_s[first], 3, (0, 1800))[0]
@@ -186,18 +172,6 @@ def test_a_shape_is_that_of_beginnings():
     assert found[2] / found.sum() == pytest.approx(0.75, abs=0.02)
     late = np.histogram(trace.arrival_s[~first], 3, (0, 1800))[0]
     assert late[1] > 0.1 * late.sum(), "conversations go on after the last has begun"
-
-
-def test_a_shape_that_begins_with_nothing_finds_none_under_way():
-    trace, first = begins(replace(BUSY, shape=[0, 1]))
-    assert trace.arrival_s[0] >= 900
-    assert all(first[own[0]] for own in by_session(trace).values())
-
-
-def test_beginnings_of_an_adapter_have_gaps_of_that_variation():
-    trace, first = begins(replace(BUSY, adapters=1, cv=3.0, duration_s=9000.0))
-    gaps_s = np.diff(trace.arrival_s[first])
-    assert gaps_s.std() / gaps_s.mean() == pytest.approx(3, rel=0.05)
 
 
 # For which adapter ---------------------------------------------------------------------------

@@ -89,13 +89,6 @@ def test_history_is_what_was_to_be_expected_not_what_came():
     assert np.array_equal(trace.history_rps, replace(PLAIN, cv=5, shape="diurnal").build(1).history_rps)
 
 
-def test_a_history_is_one_rate_of_every_adapter():
-    trace = PLAIN.build(1)
-    for wrong in (np.ones(3), np.array([1.0, 2.0, 3.0, -1.0]), np.array([1.0, 2.0, 3.0, np.nan])):
-        with pytest.raises(AssertionError, match="trace history"):
-            replace(trace, history_rps=wrong)
-
-
 # Arrivals ------------------------------------------------------------------------------------
 
 
@@ -112,33 +105,12 @@ def test_every_adapter_has_gaps_of_its_own_of_that_variation(cv):
             assert later == pytest.approx(0, abs=4.5 / math.sqrt(n))
 
 
-def test_bursts_of_different_adapters_come_at_different_times():
-    trace = replace(BUSY, cv=4, duration_s=1000).build(1)
-    counts = [np.histogram(trace.arrival_s[trace.adapter == i], 1000)[0] for i in range(4)]
-    apart = np.corrcoef(counts)[np.triu_indices(4, 1)]
-    assert np.all(np.abs(apart) < 4.5 / math.sqrt(1000))
-
-
 @pytest.mark.parametrize("cv, shape", [(0.0, None), (4.0, None), (1.0, "diurnal"), (4.0, [0, 1, 5])])
 def test_the_rate_is_what_was_asked_for_whatever_the_variation_and_the_shape(cv, shape):
     """64 adapters with 12 requests each in expectation: whole first gaps would bring 480 more at a variation of 4."""
     many = replace(PLAIN, adapters=64, functions=64, sigma_log=0.5, duration_s=38.4, cv=cv, shape=shape)
     found = [len(many.build(seed)) for seed in range(40)]
     assert np.mean(found) == pytest.approx(768, abs=4.5 * np.std(found) / math.sqrt(40) + 0.5)
-
-
-def test_a_process_seen_from_any_moment_goes_on_as_it_began():
-    """The events of a stationary process are spread evenly, also right after the beginning."""
-    rng = np.random.default_rng(1)
-    events = np.concatenate([renewals.renewals(rng, 3.0, 2.0) for _ in range(20_000)])
-    early = np.mean(events < 0.2)
-    assert len(events) == pytest.approx(40_000, rel=0.08)
-    assert early == pytest.approx(0.1, abs=0.01)
-
-
-def test_requests_that_come_together_are_in_order_of_adapters():
-    trace = replace(BUSY, cv=20, shape=[3, 1]).build(1)
-    assert np.all(np.diff(trace.adapter)[np.diff(trace.arrival_s) == 0] >= 0)
 
 
 def test_a_run_of_more_whole_days_begins_with_the_first():
@@ -181,15 +153,6 @@ def test_the_diurnal_shape_is_recovered_from_the_arrivals():
     bends, left = experiment.fit(as_shape(found.tolist(), "found"), 2)
     assert bends == pytest.approx(np.array(DIURNAL), abs=0.006)
     assert left < 0.01
-
-
-def test_bursts_are_bursts_on_a_clock_that_follows_the_shape():
-    """Squeezed where more comes, not merely more of them: gaps have the variation that was asked for there too."""
-    trace = replace(BUSY, rate_rps=4000, cv=2, shape=[1, 9]).build(1)
-    of_one = trace.arrival_s[trace.adapter == 0]
-    for half in (of_one[of_one < 50], of_one[of_one >= 50]):
-        gaps_s = np.diff(half)
-        assert gaps_s.std() / gaps_s.mean() == pytest.approx(2, rel=0.1)
 
 
 TOTALS = "slot_40min,day,invocations\n0,1,100\n1,1,300\n2,1,0\n"
@@ -237,11 +200,6 @@ def test_the_diurnal_shape_is_fitted_to_the_published_totals(capsys):
     assert experiment.main([str(PUBLISHED)]) == 0
     assert f"DIURNAL = {DIURNAL}" in capsys.readouterr().out
     assert_shaped(replace(BUSY, shape=str(PUBLISHED)), shape.slots)
-
-
-def test_the_command_says_when_there_is_nothing_to_fit(capsys):
-    assert experiment.main(["gone.csv"]) == 2
-    assert "error: there is no gone.csv; SIMLORA_TRACE_DIR says where" in capsys.readouterr().err
 
 
 # Lengths and floods --------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simlora.workload.production import apportioned, trend
+from simlora.workload.production import apportioned
 from tests.workload.test_every_workload import COLUMNS, FIVE, WORKLOADS, changed
 
 TRENDS = ([1, 3], [1], [0, 1, 0], [1, 1, 4], [2, 1])
@@ -39,11 +39,6 @@ def test_whole_parts_add_up_and_are_off_by_less_than_one(total, weights):
     parts = apportioned(total, weights)
     assert parts.sum() == total
     assert np.all(np.abs(parts - total * weights / weights.sum()) < 1 + 1e-6)
-
-
-def test_the_largest_remainders_are_rounded_up():
-    assert apportioned(10, np.array([1.0, 1.0, 1.0])).tolist() == [4, 3, 3]
-    assert apportioned(7, np.array([5.0, 3.0, 2.0])).tolist() == [4, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -89,21 +84,6 @@ def test_requests_of_a_rank_follow_its_trend(i):
     assert np.all(np.abs(found - found.sum() * shares) < 4.5 * error)
 
 
-def test_arrivals_are_as_irregular_as_independent_requests_are():
-    """Gaps of the even trend have a variation of 1; of 16,000 its standard error is 1 / sqrt(16,000)."""
-    trace = PLAIN.build(1)
-    gaps_s = np.diff(trace.arrival_s[rank_of(trace) == 16])
-    assert gaps_s.std() / gaps_s.mean() == pytest.approx(1, abs=4.5 / np.sqrt(16_000))
-
-
-def test_a_trend_is_straight_between_its_marks():
-    slots = trend([1, 3, 3]).slots
-    assert slots[:240] == pytest.approx(np.linspace(1, 3, 481)[1::2])
-    assert set(slots[240:].tolist()) == {3.0}
-    assert set(trend([7]).slots.tolist()) == {7.0}
-    assert trend([0] * 777 + [1] + [0] * 222).slots.max() > 0.9
-
-
 def test_a_rate_scales_the_timestamps_and_nothing_else():
     fast = replace(PLAIN, rate_rps=40.0)
     assert changed(PLAIN, fast) == {"arrival_s"}
@@ -119,13 +99,3 @@ def test_an_end_leaves_what_comes_before_it_as_it_was():
         assert np.array_equal(getattr(cut, name), getattr(whole, name)[: len(cut)])
     scaled = replace(PLAIN, duration_s=250.0, rate_rps=40.0).build(1)
     assert len(scaled) == len(cut)
-
-
-@given(seed=st.integers(0, 2**32), requests=st.integers(1, 300), adapters=st.integers(5, 40))
-def test_any_trace_is_in_order_and_whole(seed, requests, adapters):
-    trace = replace(PLAIN, requests=requests, adapters=adapters).build(seed)
-    assert len(trace) == requests
-    assert np.all(np.diff(trace.arrival_s) >= 0)
-    assert 0 <= trace.arrival_s[0] <= trace.arrival_s[-1] <= 6000
-    assert len(trace.adapters) == adapters
-    assert {spec.rank for spec in trace.adapters} == set(FIVE)

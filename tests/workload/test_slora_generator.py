@@ -71,9 +71,3 @@ def test_the_tokenizer_s_own_token_comes_on_top():
     plain, longer = SLora().build(0), SLora(bos_tokens=1).build(0)
     assert np.array_equal(longer.prompt_tokens, plain.prompt_tokens + 1)
     assert np.array_equal(longer.output_tokens, plain.output_tokens)
-
-
-def test_the_range_of_lengths_stops_short_of_its_end():
-    trace = SLora(prompt_tokens=[8, 9], rate_rps=50).build(0)
-    assert set(trace.prompt_tokens.tolist()) == {8}
-    assert (trace.output_tokens.min(), trace.output_tokens.max()) == (8, 511)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from simlora.core.errors import InputError
 from simlora.workload import arrivals
 from simlora.workload.arrivals import Arrivals, Poisson
-from simlora.workload.popularity import Explicit
 from tests.workload.test_every_workload import COLUMNS, WORKLOADS
 
 PLAIN = WORKLOADS["synthetic"]
@@ -32,11 +31,6 @@ def test_a_longer_run_begins_with_the_shorter_one(seed, short_s, more_s):
     long = replace(PLAIN, duration_s=short_s + more_s).build(seed)
     for name in COLUMNS:
         assert np.array_equal(getattr(short, name), getattr(long, name)[: len(short)])
-
-
-def test_every_adapter_is_there_whether_asked_for_or_not():
-    trace = replace(PLAIN, popularity=Explicit([1] + [0] * 9)).build(1)
-    assert (set(trace.adapter.tolist()), len(trace.adapters)) == ({0}, 10)
 
 
 @dataclass(frozen=True)

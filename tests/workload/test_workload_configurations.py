@@ -117,13 +117,6 @@ def test_of_translation_s_adapters_about_as_many_are_seen_as_fast_libra_saw():
     assert np.mean(seen) == pytest.approx(58, abs=6)
 
 
-@pytest.mark.parametrize("group", ["prompt_tokens", "output_tokens"])
-def test_both_kinds_of_lengths_offer_the_same_choices(group):
-    choices = {file.stem for file in Path(CONF, "workload", group).glob("*.yaml")}
-    of_data = {"sharegpt", "alpaca", "arena", "opus", "taskmaster", "azure_conv"}
-    assert choices == {"uniform", "log_normal", "empirical", "fixed"} | of_data
-
-
 @pytest.mark.parametrize("name", [file.stem for file in Path(CONF, "workload").glob("*.yaml")])
 def test_every_workload_can_be_composed_and_built(name, tmp_path):
     """Those of a trace, where it is."""
