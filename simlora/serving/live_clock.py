@@ -34,10 +34,6 @@ class LiveClock:
         """Return the wall seconds until a simulated time; 0 if it has passed."""
         return max(time_s - self.now_s(), 0.0) / self.speed
 
-    def late_s(self, due_s: float) -> float:
-        """Return the wall seconds that have passed since a simulated time."""
-        return (self.now_s() - due_s) / self.speed
-
     def unix_s(self) -> float:
         """Return the time of day, for what clients are told: seconds since 1970."""
         return time.time()

@@ -71,18 +71,16 @@ class Ticket:
     async def taken(self) -> bool:
         """Wait until a replica has the request, or its end; return whether one has, or had, it."""
         while not self.status and self.replica < 0:
-            await self._told()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         return self.replica >= 0
 
     async def more(self, tokens: int) -> int:
         """Wait for more than so many tokens, or the end; return how many there are. Without `streams`: for the end."""
         while not self.status and (self.tokens <= tokens or not self.streams):
-            await self._told()
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
         return self.tokens
-
-    async def _told(self) -> None:
-        self._waiter = asyncio.get_running_loop().create_future()
-        await self._waiter
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None

@@ -159,7 +159,6 @@ def test_the_clock_begins_with_the_first_request_and_goes_as_fast_as_asked() -> 
     assert clock.now_s() == 10.0
     assert clock.wait_s(30.0) == 2.0
     assert clock.wait_s(5.0) == 0.0
-    assert clock.late_s(5.0) == 0.5
 
 
 def test_a_server_that_falls_behind_says_so(caplog: pytest.LogCaptureFixture) -> None:
