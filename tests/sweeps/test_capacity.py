@@ -224,19 +224,40 @@ def test_it_is_written_and_drawn(tmp_path: Path) -> None:
     ("asked", "overrides", "sentence"),
     [
         ({"find": "gpus"}, (), "find is 'gpus', must be rate or replicas"),
+        ({"limits": {"ttft_s.p95": -1}}, (), "the limit of ttft_s.p95 is -1, must be greater than 0"),
         ({"limits": {"ttft.p95": 1}}, (), "summary.json has no number ttft.p95; did you mean ttft_s.p95"),
+        ({"attainment": 1.5}, (), "attainment is 1.5, must be greater than 0 and at most 1"),
         ({}, ("slo.ttft_s=null",), "an attainment is of slo.*, and none is set"),
+        ({"seeds": 0}, (), "seeds is 0, must be a whole number, at least 1"),
         ({"least": 5.0, "start": 4.0}, (), "least is 5.0, must be at least 0.0001 and at most 4"),
+        ({"least": 1.0, "find": "replicas"}, (), "least is of a rate"),
+        ({"precision": 1e-9}, (), "precision is 1e-09, must be at least 0.0001"),
         (
             {"key": "workload.rate_rps"},
             (),
             "there is no key workload.rate_rps; did you mean workload.arrivals.rate_rps",
         ),
         ({"key": "workload.adapters", "start": 2.5}, (), "must be a whole number"),
+        ({"start": -1}, (), "workload.arrivals.rate_rps, from which the search starts, is -1"),
         ({"limits": {"ttft_s.p95": 1e9}}, ("workload.requests=1",), "(ttft_s.p95 < 1e+09) is met even at"),
+        ({"limits": {"slo.attainment": 0.9}}, (), "slo.attainment has no upper limit; give attainment"),
         ({"key": "cluster.replicas"}, (), "more of cluster.replicas is better"),
         ({}, ("until_s=30",), "until_s ends runs while requests still run"),
         ({"find": "replicas"}, ("autoscaler=by_queue",), "look for replicas with autoscaler=fixed"),
+        ({}, ("hydra.run.dir=here",), "hydra.run.dir=here is for simlora itself"),
+        (
+            {"longest": 0},
+            (),
+            "longest is 0, must be a whole number of times the configured length, at least 1",
+        ),
+        ({"jobs": 0}, (), "jobs is 0, must be a whole number of processes"),
+        (
+            {"find": "replicas", "limits": {"ttft_s.p95": 1e-4}},
+            ("workload.requests=40",),
+            "even at cluster.replicas=64",
+        ),
+        ({}, ("no_key=1",), "there is no key no_key"),
+        ({}, ("replica.kv_token_budget=10",), "every one of the 300 requests is rejected"),
         (
             {"start": 4.0, "least": 0.5},
             ("slo.ttft_s=0.001",),
@@ -297,6 +318,17 @@ def test_runs_get_longer_until_the_answer_no_longer_moves() -> None:
     assert all(one["value"] < before["value"] * 1.05 for before, one in pairwise(answer.lengths))
     assert list(answer.runs["times"].unique()) == [one["times"] for one in answer.lengths]
     assert answer.to_dict()["lengths"] == answer.lengths
+
+
+def test_a_bound_ends_it_and_the_answer_says_so() -> None:
+    bounded = found(*SHORT, longest=4)
+    assert [one["times"] for one in bounded.lengths] == [1, 4]
+    assert not bounded.settled
+    assert "so not settled: allow a higher --longest" in bounded.text().splitlines()[4]
+    assert "--longest=4" in bounded.command
+    configured = found(*SHORT).text()
+    assert "as configured; longer runs may answer otherwise" in configured
+    assert "], 95 % interval over seeds" in configured
 
 
 def test_the_answer_is_what_queueing_theory_says() -> None:

@@ -158,6 +158,8 @@ def test_a_configuration_and_its_run_say_the_same() -> None:
         (("system=slora", "gpu=a10g", "workload.rate_rps=3", "cluster.replicas=4", "slo.ttft_s=1"), "slora"),
         (("system=slora", "scheduler=earliest_deadline"), "slora + scheduler=earliest_deadline"),
         (("system=vllm", "replica.max_loras=32"), "vllm + max_loras=32"),
+        (("system=vllm", "engine=null", "kernel=mbgmv"), "vllm + kernel=mbgmv + engine=null"),
+        (("system=slora", "replica.target_modules=[q,k]"), "slora + target_modules=[q,k]"),
         (
             ("system=slora", "router._target_=mine.LeastLoaded", "+router.limit=3"),
             "slora + router=least_loaded + limit=3",
