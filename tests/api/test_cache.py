@@ -86,6 +86,11 @@ def test_where_the_order_matters_both_are_kept(own_cache: Path, first: str, seco
     assert kept_run(cache, one) is not None
 
 
+def test_a_run_of_other_sources_is_not_found(own_cache: Path) -> None:
+    run(OVERRIDES, a_cache(own_cache))
+    assert kept_run(Cache(own_cache, "other"), OVERRIDES) is None
+
+
 @pytest.mark.parametrize("name", ["engine/clock.py", "conf/gpu/a10g.yaml", "latency/calibrations/x.yaml"])
 def test_any_file_that_results_depend_on_changes_the_source(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
@@ -95,6 +100,14 @@ def test_any_file_that_results_depend_on_changes_the_source(tmp_path: Path, name
     between = fingerprint.source(tmp_path)
     path.write_text("a: 2\n")
     assert len({before, between, fingerprint.source(tmp_path)}) == 3
+
+
+def test_a_file_that_only_shows_results_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "report" / "html.py"
+    path.parent.mkdir()
+    before = fingerprint.source(tmp_path)
+    path.write_text("")
+    assert fingerprint.source(tmp_path) == before
 
 
 def test_a_run_during_which_the_sources_changed_is_not_kept(
@@ -130,9 +143,15 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     [
         *("", "{", "[]", '{"source": "x"}', "[" * 100_000, "1" * 5000),
         {"run": {"state": "ran"}},
+        {"run": [1]},
         {"run": {"status": 1, "summary": 2, "reason": 3, "seconds": "long", "key": None}},
+        {"run": {"status": "ran"}},
+        {"inputs": []},
         {"inputs": {"files": "trace.csv", "modules": 3}},
+        {"inputs": None},
+        {"overrides": None},
         {"source": None},
+        {"note": "looked at"},
     ],
 )
 def test_a_file_that_was_damaged_or_edited_counts_as_not_there(
@@ -169,6 +188,29 @@ def test_a_file_is_whole_or_not_there(own_cache: Path, monkeypatch: pytest.Monke
         run(OVERRIDES, cache)
     assert kept_run(cache, OVERRIDES) is None
     assert list(own_cache.iterdir()) == []
+
+
+def test_a_board_that_was_killed_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = read(a_study(tmp_path / "paper"))
+    real, done = running.simulated, []
+
+    def killed_at_the_third(overrides: tuple[str, ...]) -> object:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(overrides)
+        return real(overrides)
+
+    monkeypatch.setattr(running, "simulated", killed_at_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        run_study(points(study), jobs=1)
+    again = []
+    monkeypatch.setattr(running, "simulated", lambda overrides: again.append(overrides) or real(overrides))
+    outcomes = run_study(points(study), jobs=1)
+    assert len(outcomes) == 5
+    assert len(again) == 3
+    assert not set(again) & set(done)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -219,3 +261,9 @@ def test_a_mistake_of_ours_is_not_taken_for_a_refusal(
     monkeypatch.setattr(running, "simulated", broken)
     with pytest.raises(ZeroDivisionError):
         run(OVERRIDES, a_cache(own_cache))
+
+
+def test_the_largest_batch_is_that_of_the_busiest_replica() -> None:
+    summary = {"replicas": [{"most_running": 3}, {"most_running": 7}], "throughput_rps": None}
+    assert Outcome(RAN, summary).figure("replicas.most_running") == 7
+    assert Outcome(RAN, summary).figure("throughput_rps") is None

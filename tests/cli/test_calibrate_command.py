@@ -80,6 +80,15 @@ def test_a_config_that_is_not_of_the_family_is_refused(change, sentence, folder,
     assert sentence in capsys.readouterr().err
 
 
+def test_a_mixture_of_experts_has_its_own_keys(folder):
+    sizes = {"num_experts": 60, "num_experts_per_tok": 4, "moe_intermediate_size": 1408, "head_dim": 128}
+    mixture = CONFIG | sizes | {"architectures": ["Qwen3MoeForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(mixture))
+    model = model_named(str(folder))
+    assert (model.experts, model.experts_per_token, model.intermediate, model.head_dim) == (60, 4, 1408, 128)
+    assert not model.qkv_bias
+
+
 HOST, PARTS = (0.004, 3e-5), ("intercept", "per_sequence")
 """Seconds of a step and of a sequence, of a server of one's own."""
 
@@ -126,6 +135,7 @@ def test_fit_says_what_error_is_left_and_is_of_the_engine_that_has_one_host_part
     "rows, message",
     [
         (["1,500,0.01"] * 9, "has steps of 1 batches, must have 5 at least"),
+        (["1,500,0"], "row 2 has step_s 0, must be above 0 seconds"),
         (["x,500,0.01"], "row 2: batch is 'x', must be a whole number, at least 1"),
     ],
 )

@@ -63,8 +63,14 @@ BROKEN = {
     "takes time where no request has an adapter": policy("decode_s", "return 0.01"),
     "reads fleet, which its ClusterView does not show": policy("route", "view.fleet", FIRST),
     "sets mine on its view": policy("route", "view.mine = 1", FIRST),
+    "changes the candidates": policy(
+        "route", "first = int(candidates[0])", "candidates[0] = 2", "return first"
+    ),
     "line 16: return int(candidates[0]) // 0": policy("route", f"{FIRST} // 0"),
     "does nothing while requests wait and none runs": policy("schedule", "return SchedulerOutput()"),
+    "starts a request twice": policy(
+        "schedule", "out = super().schedule(view)", "return SchedulerOutput((*out.prefill, *out.prefill))"
+    ),
     "admits what does not fit": policy(
         "schedule", "return SchedulerOutput(tuple(view.waiting)) if view.waiting else super().schedule(view)"
     ),
@@ -106,7 +112,9 @@ def test_what_a_policy_breaks_is_named(at_home, said):
 @pytest.mark.parametrize(
     ("target", "said"),
     [
+        ("Mine", "Mine has no module"),
         ("nowhere.Mine", "nowhere.Mine cannot be imported from this folder"),
+        ("simlora.core.request.Reqest", "simlora.core.request has no Reqest"),
         ("simlora.core.request.Request", "is no policy, must be a class below one of"),
         ("simlora.policies.scheduling.credit.Credit", "could not be tried at all"),
     ],

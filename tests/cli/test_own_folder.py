@@ -17,6 +17,8 @@ from simlora.cli.calibrate import main as calibrate_main
 from simlora.cli.capacity import main as capacity_main
 from simlora.cli.check import main as check_main
 from simlora.cli.sweep import main as sweep_main
+from simlora.cli.trace import main as trace_main
+from simlora.core.errors import InputError
 from simlora.latency.calibration import STEP_BY_BATCH, load
 from simlora.latency.parts.composed import composed
 
@@ -100,6 +102,14 @@ def test_an_edited_choice_is_read_again_in_the_same_process(own):
     assert set(simlora.simulate(SMALL, config_dir="conf").requests["replica"]) == {0, 1}
 
 
+def test_a_trace_is_shown_as_a_workload_of_ones_own_draws_it(own, capsys):
+    (own / "t.csv").write_text(
+        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,10\n1,b,8,10,10\n"
+    )
+    assert trace_main(["info", "t.csv", "--config-dir", "conf", "--picture", "t.png"]) == 0
+    assert "requests    2 in 1.00 s" in capsys.readouterr().out
+
+
 def test_a_choice_of_ones_own_is_checked_by_its_name(own, capsys, monkeypatch):
     monkeypatch.setattr(checking, "TRIALS", dict([*checking.TRIALS.items()][:1]))
     assert check_main(["--config-dir", "conf", "router=mine"]) == 0
@@ -123,6 +133,19 @@ def test_a_calibration_is_derived_for_a_gpu_of_ones_own(own, capsys):
     assert a100 is not None
     step, there = f"{STEP_BY_BATCH}.1", load("c.yaml").coefficients
     assert 1.5 < there[step] / a100.coefficients[step] < 2
+
+
+@pytest.mark.parametrize(("folder", "said"), [("nowhere", "is no folder"), ("t,", "which Hydra cannot read")])
+def test_a_folder_that_cannot_be_one_is_refused(own, folder, said):
+    (own / "t,").mkdir()
+    with pytest.raises(InputError, match=said):
+        simlora.simulate(SMALL, config_dir=folder)
+
+
+@pytest.mark.parametrize("words", [["--config-dir=~/conf"], ["-cd", "~/conf"]])
+def test_a_folder_may_begin_at_home(own, words, monkeypatch):
+    monkeypatch.setenv("HOME", str(own))
+    assert run_main([*words, *SMALL, "--cfg=job"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -190,6 +213,7 @@ class Short(Router):
     ("chosen", "policy", "said"),
     [
         ("77", "Nowhere", "Nowhere chose replica 77; simlora-check broken.Nowhere says"),
+        ("None", "Nowhere", "Nowhere chose None, must be a replica's id; simlora-check"),
         ("0", "BadInit", "broken.BadInit.__init__ raised ValueError: no; "),
         ("0", "Placing", "broken.Placing.place raised AttributeError: "),
         ("0", "Short", "Short.route() takes 2 positional arguments but 4 were given; "),

@@ -212,6 +212,7 @@ LOGS: dict[str, Log] = {
         ],
     ),
     # As it has been written before and since its metrics were nested.
+    "inference-perf, flat": (json.dumps(inference_perf(FLAT), indent=1), ["--rank=16"], OF_PERF, []),
     "inference-perf, nested": (json.dumps(inference_perf(NESTED), indent=1), ["--rank=16"], OF_PERF, []),
     # An answer of its API, and a table of its database; model_group is the name that users ask for.
     "litellm": (
@@ -220,6 +221,7 @@ LOGS: dict[str, Log] = {
         OF_LITELLM,
         ["1 of 3 requests failed and were left out: status failure in 1"],
     ),
+    "litellm, csv": (TABLE.to_csv(index=False).replace("T1", " 1"), ["--ranks=ranks.csv"], OF_LITELLM, []),
     "azure": (
         "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:15:46.6805900,374,44\n"
         "2023-11-16 18:15:50.9951690,396,109\n",
@@ -228,6 +230,7 @@ LOGS: dict[str, Log] = {
         [],
     ),
     "envoy": (ENVOY, ["--rank=8"], [(0, "sql", 8, 10, 4)], ["1 rows, Envoy AI Gateway's log"]),
+    "kong": (KONG, ["--rank=8"], [(0, "sql", 8, 10, 4)], ["1 rows, Kong AI Gateway's log"]),
     "openrouter": (OPENROUTER, ["--rank=8"], [(0, "sql", 8, 10, 4)], ["1 rows, OpenRouter's log"]),
     "our own schema": (
         "arrival_s,adapter,rank,prompt_tokens,output_tokens,session\n0,a,8,100,20,s\n70,a,8,150,20,s\n80,,,50,5,\n",
@@ -277,12 +280,23 @@ def test_answers_of_litellm_s_cache_are_left_out(capsys):
     assert len(imported(log, "--rank", "8", "--map", "cache_hit=")) == 5
 
 
+def test_litellm_s_payload_has_the_request_s_own_cap():
+    """Not the longest answer that the model can give, which stands beside it."""
+    known = {"model_map_value": {"max_tokens": 4096, "max_output_tokens": 3}}
+    caps: list[Row] = [{"max_tokens": cap} for cap in (256, 9)]
+    log = as_jsonl([{**LITELLM[0], "model_map_information": known, "model_parameters": cap} for cap in caps])
+    assert imported(log, "--rank", "8").max_output_tokens.tolist() == [256, 9]
+
+
 DATES = "dates without a zone"
 TIMES: list[tuple[list[Any], str]] = [
     (["2026-01-31T12:00:00Z", "2026-01-31T14:00:01.5+02:00", "2026-01-31T12:00:02Z"], "dates "),
     (["2026-01-31 12:00:00", "2026-01-31 12:00:01.5", "2026-01-31 12:00:02"], f"{DATES}: all UTC"),
+    (["2026-01-31 12:00:00,0", "2026-01-31 12:00:01,5", "2026-01-31 12:00:02,0"], DATES),
+    (["2026-01-31 12:00:00 UTC", "2026-01-31 12:00:01.5 UTC", "2026-01-31 12:00:02+00"], "dates "),
     ([T, T + 1.5, T + 2], "s since 1970"),
     ([T * 1000, T * 1000 + 1500, T * 1000 + 2000], "ms since 1970"),
+    ([T * 10**6, T * 10**6 + 1_500_000, T * 10**6 + 2_000_000], "us since 1970"),
     ([T * 10**9, T * 10**9 + 1_500_000_000, T * 10**9 + 2_000_000_000], "ns since 1970"),
     ([0.25, 1.75, 2.25], "s since some start"),
     ([f"31/Jan/2026:12:00:0{second} +0000" for second in range(3)], "dates "),
@@ -370,6 +384,12 @@ def test_what_an_option_says_of_a_log_makes_a_trace_of_it(rows, without, with_it
     assert len(imported(log, *with_it.split())) == len(rows) - left_out
 
 
+def test_ranks_of_a_column_count_unless_others_are_given():
+    log = as_jsonl([gateway(T, lora_rank=32), gateway(T + 1, lora_rank=32)])
+    assert [each.rank for each in imported(log).adapters] == [32]
+    assert [each.rank for each in imported(log, "--rank", "8").adapters] == [8]
+
+
 def test_columns_are_mapped_with_units():
     log = as_jsonl([{"a": 1000 + 500 * at, "b": "sql", "c": 10, "d": 4, "e": 9} for at in range(2)])
     asked = ("--map", "arrival=a:ms,adapter=b,prompt_tokens=c", "--map=output_tokens=d", "--map=rank=e")
@@ -428,6 +448,13 @@ def test_what_comes_next_is_for_the_model_of_the_log(capsys):
     assert run.startswith("Run it: simlora system=vllm gpu=h100_80g model=llama_3_1_8b ")
     assert "replica.max_lora_rank=64 " in run
     assert plan.startswith("Plan for it: simlora-plan model=llama_3_1_8b workload=file")
+
+
+@pytest.mark.parametrize("written", [as_jsonl, as_parquet])
+def test_an_error_whose_fields_are_all_empty_is_none(written):
+    errors = [{"code": None, "message": ""}, {"code": 500, "message": ""}, None]
+    rows = [gateway(T + at, error=error) for at, error in enumerate(errors)]
+    assert [arrival_s for arrival_s, *_ in requests(imported(written(rows), "--rank=8"))] == [0, 2]
 
 
 # Bad logs: every fault in one table ----------------------------------------------------------
@@ -501,6 +528,10 @@ BAD = {
             f"6 | {OUTPUT} | {10**30} | {TOKENS}",
         ],
     ),
+    "tokens that are NaN in a table": Bad(
+        "ts,model,prompt_tokens,completion_tokens\n1769860800,sql,NaN,4\n1769860801,,10,4\n",
+        [f"2 | prompt_tokens | 'NaN' | {TOKENS}", "3 | model | empty | a model's name"],
+    ),
     "more than half of the requests without usage": Bad(
         [gateway(T, status=500), gateway(T + 1, prompt=-1), *[gateway(T, prompt=None, output=None)] * 2],
         [
@@ -516,6 +547,14 @@ BAD = {
         ],
         ("--map=adapter=tennant",),
     ),
+    "no column that says when": Bad(
+        [{"model": "sql", "usage": {"prompt_tokens": 1, "completion_tokens": 0.5}}],
+        [
+            "- | arrival | no column for it among model, usage.prompt_tokens, usage.completion_tokens | when",
+            f"1 | usage.completion_tokens | 0.5 | {TOKENS}",
+        ],
+    ),
+    "blank lines only": Bad("\n\n", ["- | (the file) | empty | at least one request"], ()),
     "broken lines below a blank one": Bad(
         f'\n{lines([gateway(T)])}{{"time": 1769860801, "request"\n[1, 2]\n{lines([gateway(T, prompt=-1)])}',
         [
@@ -533,19 +572,52 @@ BAD = {
         ],
         ("--rank=8", "--map=prompt_tokens=status,output_tokens=status,arrival=time,arrival=tme"),
     ),
+    "two columns that fit alike": Bad(
+        "ts,Prompt Tokens,prompt_tokens,output_tokens\n1769860800,1,2,x\n",
+        [
+            "- | prompt_tokens | 'Prompt Tokens' and 'prompt_tokens' fit alike | one column: --map",
+            f"2 | output_tokens | 'x' | {TOKENS}",
+        ],
+        (),
+    ),
+    "a header that has a name twice": Bad(
+        "ts,model,model\n1,2,3\n",
+        [
+            "- | (the file) | the column 'model' 2 times | each column once",
+            f"- | prompt_tokens | {UNKNOWN} | the prompt's tokens: ",
+            f"- | output_tokens | {UNKNOWN} | the answer's tokens: ",
+        ],
+    ),
+    "no header": Bad("\n1,2\n", ["- | (the file) | no header in line 1 | CSV, JSON lines, "], ()),
     "a row with more cells than the header": Bad(
         "ts,model,prompt_tokens,completion_tokens\n1769860800,sql,5,5\n1769860801,sql,5,5,5\n1769860802,sql,-5,7\n",
         ["3 | (the file) | 5 cells | 4, as many as the header", f"4 | prompt_tokens | '-5' | {TOKENS}"],
+    ),
+    "half of a JSON report": Bad(
+        json.dumps({"input_lens": [1, 2], "output_lens": [1, 2], "start_times": [0, 1]}, indent=1)[:40],
+        ["- | (the file) | Unterminated string starting at: line 6 column 2 (char 33) | well-formed JSON"],
+        (),
     ),
     "ranks that differ in a column": Bad(
         [gateway(T, rank=rank) for rank in (8, 16, 8, 0)],
         ["2 | rank | 16 | 8, as 'sql' has in its first row", "4 | rank | 0 | a whole number from 1 to 1,024"],
         (),
     ),
+    "caps below the answers": Bad(
+        [gateway(T, max_tokens=3), gateway(T, max_tokens=4)], ["1 | max_tokens | 3 | at least the answer's 4"]
+    ),
     "a summary of a benchmark": Bad(
         json.dumps({"request_throughput": 3.9, "total_input_tokens": 30, "duration": 9}),
         ["- | (the file) | a summary of a run | a row a request: vllm bench serve --save-detailed, "],
         (),
+    ),
+    "two benchmarks in one file": Bad(
+        lines([{"input_lens": [1], "output_lens": [2], "start_times": [1.0]}] * 2),
+        ["- | (the file) | more than one run | one run: keep one line of the file"],
+        (),
+    ),
+    "every request failed": Bad(
+        [gateway(T, status=500)], ["- | (the file) | 1 rows, and every one failed | at least one that"]
     ),
     "text in no known coding": Bad(
         b'{"time": "\xff"}\n', ["- | (the file) | not text in UTF-8 | text in UTF-8, or Parquet"], ()
