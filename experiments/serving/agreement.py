@@ -14,6 +14,7 @@ from pathlib import Path
 from experiments.serving.__main__ import serving
 from experiments.serving.clients import CLIENTS, Asked, Measured
 from experiments.studies.command import command, option
+from experiments.studies.reading import known
 from simlora.api import simulate
 
 SERVED = (
@@ -67,10 +68,12 @@ def row(name: str, said: Measured, offline: Measured) -> str:
 )
 def main(client: list[str] | None, rate: float, requests: int, tokens: int) -> None:
     """Measure and print."""
+    asked = [each.partition("=") for each in client or ["own", "openai"]]
+    for name, _, _ in asked:
+        known(name, CLIENTS, "--client")
     print(f"| {' | '.join(HEADER)} |")
     print("|---|" + "---:|" * (len(HEADER) - 1))
-    for each in client or ["own", "openai"]:
-        name, _, program = each.partition("=")
+    for name, _, program in asked:
         print(row(name, *measured(name, program or name, requests, rate, tokens)), flush=True)
 
 

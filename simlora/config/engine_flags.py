@@ -26,8 +26,6 @@ CONTEXT_STEP = 256
 """Tokens to a multiple of which the longest request is rounded up."""
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM's --max-lora-rank may have (vllm/config/lora.py, MaxLoRARanks)."""
-
-
 NIXL = ("--kv-transfer-config", '{"kv_connector":"NixlConnector","kv_role":"kv_both"}')
 """vLLM's connector between engines that prefill and decode, which a proxy tells apart."""
 

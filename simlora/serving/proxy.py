@@ -28,8 +28,8 @@ HOP_BY_HOP = {
 }  # fmt: skip
 """Headers that are of one connection (RFC 9110, 7.6.1), and those of a body that may be another on the way."""
 CLOSED, BAD_GATEWAY = 499, 502
-END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 """Status of a request whose client left (NGINX's), and of one that the server could not be asked."""
+END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 
 
 class CompletionLog:
