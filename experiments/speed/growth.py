@@ -17,7 +17,8 @@ from experiments.scenarios import scenario
 from experiments.studies.command import command, option
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.driven import DrivenSimulation
+from simlora.engine.cluster.submissions import Submitted
 
 ROUTED = 8
 """Requests of each replica, of which half wait."""

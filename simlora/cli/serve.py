@@ -123,6 +123,7 @@ def _run(options: argparse.Namespace) -> int:
         max_model_len=options.max_model_len,
         served_model_name=options.served_model_name,
         max_body_bytes=options.max_body_bytes,
+        results=options.results is not None,
     )
     overrides = overrides_of(options)
     config, choices = composed(overrides)

@@ -125,6 +125,11 @@ class Journal:
         """Record the adapter that is merged from now on; for none the name is "" and the id -1."""
         self.decided.append(Decided(time_s, replica, MERGED, adapter, float(id)))
 
+    def forget(self) -> None:
+        """Drop all rows."""
+        for rows in (self.decided, self.moved, self.planned, self.replanned, self.failed, self.scaled):
+            rows.clear()
+
     def sort_decisions(self) -> None:
         """Have the schedulers' numbers in order of time, and of replica, if they were not written so."""
         self.decided.sort(key=lambda decided: (decided.time_s, decided.replica))

@@ -95,9 +95,16 @@ class Recorder:
         """Whether every request has ended."""
         return self.ended == self._requests
 
-    def close(self, trace: Trace) -> None:
-        """No more requests are submitted; `trace` has those that were."""
-        self._rows.trace, self._requests = trace, len(trace)
+    def close(self, requests: int, trace: Trace | None) -> None:
+        """No more requests are submitted; `trace` has those that were, unless ended ones are forgotten."""
+        self._requests = requests
+        if trace is not None:
+            self._rows.trace = trace
+
+    def forget(self) -> int:
+        """Forget the rows before the first request that has not ended, and the journal; return that request's id."""
+        self.journal.forget()
+        return self._rows.forget()
 
     def finish(self, request: Request, replica: int, now_s: float) -> None:
         """Record a request that has its last token."""

@@ -163,6 +163,14 @@ class RequestRows:
             self._until = self._first + self._group
             self._to_end = self._group - int(ended)
 
+    def forget(self) -> int:
+        """Drop the rows before the first request that has not ended; return its id."""
+        has_ended = np.frombuffer(self._rows, LAYOUT)["status"] != UNFINISHED
+        count = int(has_ended.size if has_ended.all() else has_ended.argmin())
+        del self._rows[: count * SIZE]
+        self._first += count
+        return self._first
+
     def flush(self) -> None:
         """Write all rows that were not yet, those of unfinished requests too."""
         while self._first < len(self.trace):

@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from simlora.core.trace import BASE_MODEL
-from simlora.engine.cluster.driven import Submitted
+from simlora.engine.cluster.submissions import Submitted
 from simlora.serving.adapters import KnownAdapters
 from simlora.serving.answer_lengths import AnswerLengths
 from simlora.serving.errors import ApiError

@@ -14,6 +14,7 @@ from simlora.config.setup import Setup
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
+from simlora.engine.cluster.submissions import Keep
 from simlora.engine.scenario import Scenario
 from simlora.policies.routing.round_robin import RoundRobin
 from simlora.results.result import Result
@@ -32,7 +33,8 @@ APART = "--per-replica gives each replica a port and leaves the choice to your r
 class Wishes:
     """What the command asks for, beside the configuration.
 
-    `output_tokens`: None: as long as the workload's answers, drawn from them or `in_order`.
+    `output_tokens`: None: as long as the workload's answers, drawn from them or `in_order`. `results`: the results of
+    what was served are asked for at the end; without them nothing is kept of requests that have ended.
     """
 
     speed: float = 1.0
@@ -43,6 +45,7 @@ class Wishes:
     max_model_len: int | None = None
     served_model_name: str | None = None
     max_body_bytes: int = 8 << 20
+    results: bool = True
 
     def __post_init__(self) -> None:
         number("--speed", self.speed, "simulated seconds a second", above=0)
@@ -77,11 +80,12 @@ class Live:
         lengths = np.asarray(outputs if fixed is None else [fixed], dtype=np.int64)
         prompts: Prompts = Characters() if wishes.tokenizer is None else Tokenized(wishes.tokenizer)
         self.prompts, self.clock = prompts, LiveClock(wishes.speed)
+        keep = Keep.ROWS if wishes.results else Keep.OPEN
         of_answers = [AnswerLengths(lengths, scenario.seed, in_order=True)] if wishes.in_order else []
         self.fronts: list[Front] = []
         self.records: list[Record] = []
         for at, each in enumerate(scenarios(scenario, wishes.per_replica)):
-            cluster = LiveCluster(each, self.clock, at, wishes.per_replica)
+            cluster = LiveCluster(each, self.clock, at, wishes.per_replica, keep)
             if record is not None:
                 own = record.with_stem(f"{record.stem}-{at}") if wishes.per_replica else record
                 self.records.append(Record(cluster, own))

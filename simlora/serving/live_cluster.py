@@ -10,7 +10,8 @@ from math import inf
 from typing import Any
 
 from simlora.core.request import Request
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.driven import DrivenSimulation
+from simlora.engine.cluster.submissions import Keep, Submitted
 from simlora.engine.incidents import Failure, Incident
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
@@ -31,11 +32,20 @@ class LiveCluster:
     asked for (load, leave, or a kind of incident), when, and its particulars.
     """
 
-    def __init__(self, scenario: Scenario, clock: LiveClock, number: int = 0, alone: bool = False) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        clock: LiveClock,
+        number: int = 0,
+        alone: bool = False,
+        keep: Keep = Keep.ROWS,
+    ) -> None:
         cluster = replace(scenario.cluster, faults_on_request=True)
         self.clock, self.number, self.alone = clock, number, alone
         self.simulation = simulation = DrivenSimulation(
-            replace(scenario, cluster=cluster), self._on_token, keeps_prefixes=False
+            replace(scenario, cluster=cluster, timeline=scenario.timeline and keep is not Keep.OPEN),
+            self._on_token,
+            keep,
         )
         self.scenario = simulation.scenario
         self.tallies = [Tallies() for _ in range(cluster.replicas)]

@@ -11,7 +11,8 @@ from typing import Any
 
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.driven import DrivenSimulation
+from simlora.engine.cluster.submissions import Submitted
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.scenario import Scenario
 from simlora.serving.record import events_path

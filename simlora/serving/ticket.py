@@ -6,7 +6,7 @@ import asyncio
 from typing import Final
 
 from simlora.core.request import Request
-from simlora.engine.cluster.driven import Submitted
+from simlora.engine.cluster.submissions import Submitted
 from simlora.metrics.rows import ABORTED, FINISHED, REJECTED
 
 FAILED: Final = REJECTED + 1

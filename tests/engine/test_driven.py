@@ -15,8 +15,10 @@ from hypothesis import given
 
 from simlora.core.errors import InputError
 from simlora.core.request import Request
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster import driven as driven_run
+from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.cluster.submissions import Keep, Submitted
 from simlora.engine.incidents import Failure, Straggler
 from simlora.engine.scenario import Scenario
 from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
@@ -113,6 +115,35 @@ def test_every_token_is_told_once_at_its_time(case: Case) -> None:
         assert [token for token, _ in tokens] == list(range(1, row.output_tokens + 1))
         assert (tokens[0][1], tokens[-1][1]) == (row.first_token_s, row.finish_s)
         assert tokens == sorted(tokens, key=lambda each: each[1])
+
+
+def test_what_has_ended_is_forgotten_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request that is open keeps those behind it."""
+    monkeypatch.setattr(driven_run, "FORGOTTEN_TOGETHER", 4)
+    case = CASE.but(rows=ROWS, replicas=3, migrates_every_s=0.25, migration="consolidate", router="most_idle")
+    told: dict[Keep, list[tuple[int, int, float]]] = {}
+    for keep in Keep:
+        tokens = told[keep] = []
+        driven = DrivenSimulation(
+            case.scenario(),
+            lambda request, token, now_s, tokens=tokens: tokens.append((request.id, token, now_s)),
+            keep,
+        )
+        requests = [driven.submit(row, at_s) for at_s, row in submitted(case)]
+        driven.advance(60.0)
+        late = [driven.submit(Submitted(5, 50)), *(driven.submit(Submitted(5, 2)) for _ in range(8))]
+        driven.advance(60.1)
+        assert [driven.arrival_s(each) for each in late] == [60.0] * 9
+        if keep is Keep.OPEN:
+            with pytest.raises(AssertionError, match="request 11 is forgotten"):
+                driven.arrival_s(requests[-1])
+            assert not driven.recorder.journal.moved
+        else:
+            assert [driven.arrival_s(each) for each in requests] == [row.arrival_s for row in ROWS]
+            assert driven.recorder.journal.moved
+        driven.cancel(requests[0])  # which ended long ago
+        assert driven.close().all_ended()
+    assert told[Keep.ALL] == told[Keep.ROWS] == told[Keep.OPEN]
 
 
 def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:

@@ -12,8 +12,9 @@ from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.core.trace import BASE_MODEL
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.cluster.submissions import Submitted
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.speculation import Speculation, mixed

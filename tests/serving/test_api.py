@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.engine.cluster.driven import Submitted
+from simlora.engine.cluster.submissions import Submitted
 from simlora.serving.app import app
 from simlora.serving.filler import TEXT, text_of
 from simlora.serving.live import Wishes

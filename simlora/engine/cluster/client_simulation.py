@@ -16,7 +16,8 @@ from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.core.trace import Trace
 from simlora.engine.clock import ARRIVAL, URGENT, Event
-from simlora.engine.cluster.driven import DrivenSimulation, Submitted
+from simlora.engine.cluster.driven import DrivenSimulation
+from simlora.engine.cluster.submissions import Submitted
 from simlora.engine.parts.first_tokens import FirstTokens
 from simlora.engine.replica.cancelling import REASON
 from simlora.engine.scenario import Scenario
@@ -163,7 +164,8 @@ class ClientSimulation(DrivenSimulation):
     def _hear_no_more(self) -> None:
         """All requests there will be have been sent."""
         self._closed = True
-        self.recorder.close(self.trace())
+        trace = self.trace()
+        self.recorder.close(len(trace), trace)
 
     # What becomes of an attempt ---------------------------------------------------------
 

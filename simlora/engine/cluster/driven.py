@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf, nextafter
-from typing import ClassVar, NamedTuple
-
-import numpy as np
+from typing import ClassVar, Final
 
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
@@ -19,22 +16,15 @@ from simlora.engine.clock import ARRIVAL, Event
 from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.further_adapters import FurtherAdapters
 from simlora.engine.cluster.simulation import Simulation
+from simlora.engine.cluster.submissions import Keep, Submissions, Submitted
 from simlora.engine.incidents import Failure, Incident
 from simlora.engine.parts.reporting import OnToken, TokenStream
 from simlora.engine.replica.cancelling import REASON, cancel
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
 
-
-class Submitted(NamedTuple):
-    """A request from outside: as a row of a trace. `adapter` is an index of the run's adapters, or BASE_MODEL."""
-
-    prompt_tokens: int
-    output_tokens: int
-    adapter: int = BASE_MODEL
-    max_output_tokens: int | None = None
-    session: str | None = None
-    block_hashes: tuple[int, ...] = ()
+FORGOTTEN_TOGETHER: Final = 4096
+"""Requests that end between two times that ended ones are forgotten."""
 
 
 class DrivenSimulation(Simulation):
@@ -43,16 +33,15 @@ class DrivenSimulation(Simulation):
     `submit` requests, `advance` the clock, and `close` after the last one: the result is that of a run of their trace.
     Of the scenario's trace only the adapters, their history and the size of hashed blocks count. `on_token` is called
     with every token at its time, and may submit. Until `close`, periodic policies and parts go on without requests too.
-    Without `keeps_prefixes`, `trace` leaves sessions and hashes out, most of what an ended request takes in memory.
+    `keep` says what stays in memory of requests that have ended; with Keep.OPEN there is no `trace`, and `close` leaves
+    no rows.
     """
 
     driven: ClassVar[bool] = True
     hands_over: ClassVar[bool] = False
     """Whether prefill and decode may be apart; no request may be cancelled then."""
 
-    def __init__(
-        self, scenario: Scenario, on_token: OnToken | None = None, keeps_prefixes: bool = True
-    ) -> None:
+    def __init__(self, scenario: Scenario, on_token: OnToken | None = None, keep: Keep = Keep.ALL) -> None:
         if scenario.until_missed is not None:
             raise InputError(
                 "until_missed counts the requests of a trace, and these are submitted; leave it out"
@@ -64,21 +53,17 @@ class DrivenSimulation(Simulation):
         if on_token is not None:
             stream = partial(TokenStream, on_token=on_token)
             scenario = replace(scenario, parts=(stream, *scenario.parts))
+        self._submissions = Submissions(keep)
         super().__init__(scenario)
-        self._arrivals_s, self._adapter_ids = array("d"), array("q")
-        self._prompt_tokens, self._max_output_tokens = array("q"), array("q")
-        self._keeps_prefixes = keeps_prefixes
-        self._sessions: list[str | None] = []
-        self._hashes: list[tuple[int, ...]] = []
         self._arriving: dict[int, Event] = {}  # requests that the front end has not let through, by id
         self._front_end = FrontEnd(scenario)
         self._further = FurtherAdapters(self)
         self._closed = self._advancing = False
+        self._forgets_at = FORGOTTEN_TOGETHER  # requests that have ended
         self._start(())
 
     def _true_outputs(self) -> Sequence[int]:
-        self._lengths: list[int] = []  # of those that were submitted
-        return self._lengths
+        return self._submissions.output_tokens
 
     # Requests ---------------------------------------------------------------------------
 
@@ -90,7 +75,7 @@ class DrivenSimulation(Simulation):
         past, for tokens, an adapter or hashes that cannot be, and after `close`.
         """
         now_s = nextafter(self.clock.now, inf) if self._advancing else self.clock.now
-        least_s = max([now_s, *self._arrivals_s[-1:]])
+        least_s = max(now_s, self._submissions.last_s)
         at_s = number("arrival_s", now_s if arrival_s is None else arrival_s, "s", least=least_s)
         if self._closed:
             raise InputError("a request is submitted to a run that is closed, must come before close")
@@ -110,7 +95,7 @@ class DrivenSimulation(Simulation):
         most = submitted.output_tokens if submitted.max_output_tokens is None else submitted.max_output_tokens
         adapter = None if submitted.adapter == BASE_MODEL else self.adapters[submitted.adapter]
         request = Request(
-            len(self._arrivals_s),
+            len(self._submissions),
             adapter,
             self._front_end.enter(at_s, adapter),
             submitted.prompt_tokens,
@@ -118,14 +103,7 @@ class DrivenSimulation(Simulation):
             submitted.session,
             submitted.block_hashes,
         )
-        self._arrivals_s.append(at_s)
-        self._adapter_ids.append(submitted.adapter)
-        self._prompt_tokens.append(submitted.prompt_tokens)
-        self._max_output_tokens.append(most)
-        if self._keeps_prefixes:
-            self._sessions.append(submitted.session)
-            self._hashes.append(submitted.block_hashes)
-        self._lengths.append(submitted.output_tokens)
+        self._submissions.add(at_s, submitted, most)
         arrives = partial(self._arrive, request)
         self._arriving[request.id] = self.clock.call(request.arrival_s, ARRIVAL, request.id, arrives)
         return request
@@ -152,7 +130,7 @@ class DrivenSimulation(Simulation):
             self.recorder.abort(request, -1, self.clock.now, REASON)
             return
         for replica in self.fleet.replicas:
-            if cancel(replica, request, self._lengths):
+            if cancel(replica, request, self._submissions.output_tokens):
                 return
         unassigned = self.fleet.unassigned
         if any(handoff.request is request for handoff in unassigned):
@@ -161,11 +139,11 @@ class DrivenSimulation(Simulation):
 
     def arrival_s(self, request: Request) -> float:
         """Return when a request was submitted for; its `arrival_s` is when the front end is through with it."""
-        return self._arrivals_s[request.id]
+        return float(self._submissions.arrival_s[request.id])
 
     def output_tokens(self, request: Request) -> int:
         """Return a request's true output length: fewer than submitted if its client has gone."""
-        return self._lengths[request.id]
+        return int(self._submissions.output_tokens[request.id])
 
     # The cluster ------------------------------------------------------------------------
 
@@ -208,6 +186,10 @@ class DrivenSimulation(Simulation):
             super()._advance(until_s)
         finally:
             self._advancing = False
+        recorder = self.recorder
+        if self._submissions.keep is Keep.OPEN and recorder.ended >= self._forgets_at:
+            self._forgets_at = recorder.ended + FORGOTTEN_TOGETHER
+            self._submissions.forget(recorder.forget())
 
     def run(self, progress: Callable[[int], None] = lambda ended: None, cores: int = 1) -> Recorder:
         """Raise InputError: there is no trace to play."""
@@ -221,21 +203,16 @@ class DrivenSimulation(Simulation):
         if self._closed:
             raise InputError("a run is closed twice, must be closed once")
         self._closed = True
-        self.recorder.close(self.trace())
+        submissions = self._submissions
+        self.recorder.close(len(submissions), None if submissions.keep is Keep.OPEN else self.trace())
         self._advance(self.scenario.until_s)
         return self._end()
 
     def trace(self) -> Trace:
-        """Return the requests that were submitted so far, as a trace."""
+        """Return the requests that were submitted so far, as a trace; not with Keep.OPEN."""
         return replace(
             self.scenario.trace,
-            arrival_s=np.array(self._arrivals_s, dtype=np.float64),
-            adapter=np.array(self._adapter_ids, dtype=np.int64),
-            prompt_tokens=np.array(self._prompt_tokens, dtype=np.int64),
-            output_tokens=np.array(self._lengths, dtype=np.int64),
-            max_output_tokens=np.array(self._max_output_tokens, dtype=np.int64),
             adapters=tuple(AdapterSpec(each.name, each.rank) for each in self.adapters),
             history_rps=self._further.history_rps(),
-            session=self._sessions if self._keeps_prefixes else None,
-            block_hashes=self._hashes if self._keeps_prefixes else None,
+            **self._submissions.columns(),
         )
