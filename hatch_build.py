@@ -27,7 +27,7 @@ ignore_missing_imports = True
 disable_error_code = type-abstract
 [mypy-librt.*,numpy.*,{PACKAGE}.core.*,{PACKAGE}.hardware.*,{PACKAGE}.latency.*,{PACKAGE}.memory.*,{PACKAGE}.metrics.*]
 follow_imports = normal
-[mypy-{PACKAGE}.engine.*,{PACKAGE}.policies.*,{PACKAGE}.workload.*]
+[mypy-{PACKAGE}.engine.*,{PACKAGE}.policies.*,{PACKAGE}.serving.*,{PACKAGE}.workload.*]
 follow_imports = normal
 """
 # Functions call each other, and Python's, without a detour over a table.

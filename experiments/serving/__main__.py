@@ -2,7 +2,8 @@
 
 Starts `simlora-serve` beside a client, a process each, and prints a row a rate: requests and streamed tokens a second,
 the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of a core
-that the server took. The client is on another core.
+that the server took. The client is on another core. First it says how late the machine itself is: a process that does
+nothing but look at the clock is stopped now and then, by others or by the host of a virtual machine.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.serving.load import load, run
@@ -52,6 +55,23 @@ def serving(overrides: list[str]) -> Iterator[tuple[str, int]]:
     finally:
         process.send_signal(signal.SIGINT)
         process.communicate()
+
+
+def stalled_s(core: int, seconds: float = 10.0) -> float:
+    """Return by how much 1 % of the moments are seen late by a process that only looks at the clock of a core."""
+    os.sched_setaffinity(0, [core])
+    last_s = began_s = time.perf_counter()
+    gaps_s: list[float] = []
+    while last_s < began_s + seconds:
+        now_s = time.perf_counter()
+        if now_s - last_s > 1e-4:
+            gaps_s.append(now_s - last_s)
+        last_s = now_s
+    gaps = np.array(gaps_s)
+    lates_s = np.linspace(0.0, gaps.max(initial=0.0), 1001)
+    # A moment of a gap is seen at its end: later than x are all but the last x of it.
+    later = np.clip(gaps[:, np.newaxis] - lates_s, 0.0, None).sum(axis=0)
+    return float(lates_s[np.argmax(later <= 0.01 * seconds)])
 
 
 def metrics(address: str) -> dict[tuple[str, str], float]:
@@ -110,11 +130,15 @@ def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: li
 def main(seconds: float, rates: str, tokens: int, overrides: list[str]) -> None:
     """Measure and print."""
     cores = sorted(os.sched_getaffinity(0))
+    late_ms = 1000 * stalled_s(cores[0])
     with serving([*CONFIGURATION, *overrides]) as (address, pid):
         os.sched_setaffinity(pid, cores[:1])
         os.sched_setaffinity(0, cores[1:] or cores)
         with urllib.request.urlopen(f"{address}/version") as response:
-            print(response.read().decode(), f"{len(cores)} cores, load average {os.getloadavg()[0]:.1f}")
+            print(
+                f"{response.read().decode()} {len(cores)} cores, load average {os.getloadavg()[0]:.1f}; "
+                f"the machine itself is {late_ms:.1f} ms late for 1 % of the time"
+            )
         adapters = [f"adapter_{number}" for number in range(50)]
         run(load(address, 20, tokens, adapters, 100))
         print(*(f"{name:>14}" for name in HEADER))

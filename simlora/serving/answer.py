@@ -16,6 +16,7 @@ from simlora.serving.filler import json_of, text_of
 from simlora.serving.live_cluster import LiveCluster
 from simlora.serving.schemas import Wanted
 from simlora.serving.ticket import CRASHED, FAILED, FINISHED, REJECTED, Ticket
+from simlora.serving.token_events import TokenEvents
 
 JSON = "application/json"
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -42,7 +43,7 @@ class Answer:
             if self._wanted.stream:
                 await self._stream(send)
             else:
-                await self._ticket.more(0)
+                await self._ticket.ended()
                 if not left.done():
                     self._cluster.drift.add([self._ticket.last_s if self._ticket.tokens else self._now_s()])
                     await self._whole()(scope, receive, send)
@@ -109,14 +110,9 @@ class Answer:
             await _send_whole(self._refusal().response(), send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        event, sent = self._event(), 0
-        first = self._role() if self._chat else b""
-        while (tokens := await ticket.more(sent)) > sent:
-            due_s, ticket.due_s = ticket.due_s, []
-            body = event(sent, tokens, ticket.status == FINISHED)
-            await send({"type": "http.response.body", "body": first + body, "more_body": True})
-            drift.add(due_s)
-            first, sent = b"", tokens
+        events = TokenEvents(send, ticket, drift, self._event(), self._role() if self._chat else b"")
+        await ticket.ended()
+        await events.all_sent()
         if ticket.status == FAILED:
             return  # the server breaks off an answer that is not whole
         end = b"data: [DONE]\n\n"

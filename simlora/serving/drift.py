@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Sequence
+
+import numpy as np
 
 from simlora.serving.live_clock import LiveClock
 from simlora.serving.tally import Tally
@@ -37,14 +38,14 @@ log = logging.getLogger("simlora.serving")
 class Drift:
     """Wall seconds from when a token is due until it is handed to its connection, or its whole answer is made.
 
-    `tally` has all of them, and percentiles are rounded up to its bounds. `behind_windows` counts the seconds in which
-    `p99_s` was above LIMIT_S: then the log says so, at most every ten seconds, as measured times are no longer those of
-    the modelled cluster.
+    Percentiles are rounded up to BOUNDS_S. `behind_windows` counts the seconds in which `p99_s` was above LIMIT_S: then
+    the log says so, at most every ten seconds, as measured times are no longer those of the modelled cluster.
     """
 
     def __init__(self, clock: LiveClock) -> None:
         self._clock = clock
-        self.tally, self._window = Tally(BOUNDS_S), Tally(BOUNDS_S)
+        self._tally, self._window = Tally(BOUNDS_S), Tally(BOUNDS_S)
+        self._late: list[float] = []  # simulated seconds that are in neither yet
         self._window_until_s = clock.wall_s() + WINDOW_S
         self._logged_s = -LOG_EVERY_S
         self._p99_s = 0.0
@@ -52,14 +53,17 @@ class Drift:
 
     def add(self, due_s: Sequence[float]) -> None:
         """What was due at these simulated times is done now."""
-        self._end_window()
-        now_s, speed = self._clock.now_s(), self._clock.speed
-        for each_s in due_s:  # twenty thousand a second
-            late_s = (now_s - each_s) / speed
-            place = bisect_left(BOUNDS_S, late_s)
-            for tally in (self.tally, self._window):
-                tally.counts[place] += 1
-                tally.sum += late_s
+        now_s = self._clock.now_s()
+        for each_s in due_s:  # twenty thousand a second, counted together
+            self._late.append(now_s - each_s)
+        if self._clock.wall_s() >= self._window_until_s:
+            self._end_window()
+
+    @property
+    def tally(self) -> Tally:
+        """Of all tokens so far."""
+        self._count()
+        return self._tally
 
     @property
     def p99_s(self) -> float:
@@ -72,11 +76,17 @@ class Drift:
         """Whether the last second was too late."""
         return self.p99_s > LIMIT_S
 
+    def _count(self) -> None:
+        late_s, self._late = np.array(self._late) / self._clock.speed, []
+        self._tally.add_all(late_s)
+        self._window.add_all(late_s)
+
     def _end_window(self) -> None:
         """End the seconds that are over; one in which nothing was due has no drift."""
         wall_s = self._clock.wall_s()
         if wall_s < self._window_until_s:
             return
+        self._count()
         over = wall_s >= self._window_until_s + WINDOW_S
         self._p99_s = self._window.quantile(0.99)
         self._tell_late(wall_s)

@@ -55,6 +55,7 @@ class LiveCluster:
         self.on_end: tuple[Callable[[Ticket], None], ...] = ()
         self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
         self._tickets: dict[int, Ticket] = {}
+        self._told: list[Ticket] = []  # that stream, and were told tokens in this step
         self._timer: asyncio.TimerHandle | None = None
         simulation.dispatcher.on_assign += (self._on_assign,)
         simulation.dispatcher.on_end += (self._on_finish,)
@@ -139,6 +140,9 @@ class LiveCluster:
             for ticket in self._tickets.values():
                 ticket.end(CRASHED, f"{type(error).__name__}: {error}")
             self._tickets.clear()
+        told, self._told = self._told, []
+        for ticket in told:
+            ticket.send_due()
 
     def _due(self) -> None:
         self._timer = None
@@ -174,6 +178,8 @@ class LiveCluster:
         else:
             tallies.first_token(request, time_s, time_s - self.simulation.arrival_s(request))
         ticket.tell(token, time_s)
+        if ticket.streams:
+            self._told.append(ticket)
 
     def _on_finish(self, replica: int, request: Request) -> None:
         ticket = self._tickets.pop(request.id, None)

@@ -70,6 +70,7 @@ async def serving(apps: Sequence[ASGIApp], sockets: Sequence[socket.socket], sto
                 app,
                 log_level="error",
                 access_log=False,
+                proxy_headers=False,
                 lifespan="auto",
                 timeout_graceful_shutdown=GRACE_S,
             )

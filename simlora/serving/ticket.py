@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 from simlora.core.request import Request
@@ -21,7 +22,7 @@ class Ticket:
 
     `status` is 0 until the request has ended; then it is FINISHED, ABORTED, REJECTED, FAILED or CRASHED, with the
     `reason`. `replica` is the last one that it was given to; -1: none. Of one that `streams`, `due_s` are the times of
-    the tokens that were not sent yet.
+    the tokens that were not sent yet, and `send_due` sends them.
     """
 
     __slots__ = (
@@ -32,6 +33,7 @@ class Ticket:
         "reason",
         "replica",
         "request",
+        "send_due",
         "status",
         "streams",
         "submitted",
@@ -46,6 +48,7 @@ class Ticket:
         self.first_s = self.last_s = 0.0
         self.reason = ""
         self.due_s: list[float] = []
+        self.send_due: Callable[[], None] = nothing
         self._waiter: asyncio.Future[None] | None = None
 
     def tell(self, tokens: int, time_s: float) -> None:
@@ -55,7 +58,6 @@ class Ticket:
         self.tokens, self.last_s = tokens, time_s
         if self.streams:
             self.due_s.append(time_s)
-            self._wake()
 
     def assign(self, replica: int) -> None:
         """A replica has the request."""
@@ -75,14 +77,17 @@ class Ticket:
             await self._waiter
         return self.replica >= 0
 
-    async def more(self, tokens: int) -> int:
-        """Wait for more than so many tokens, or the end; return how many there are. Without `streams`: for the end."""
-        while not self.status and (self.tokens <= tokens or not self.streams):
+    async def ended(self) -> None:
+        """Wait for the end."""
+        while not self.status:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
-        return self.tokens
 
     def _wake(self) -> None:
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def nothing() -> None:
+    """The head of the answer was not sent yet."""

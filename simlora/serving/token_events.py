@@ -1,0 +1,71 @@
+"""The events of one streamed answer, sent as its tokens come."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from typing import Any
+
+from starlette.types import Send
+
+from simlora.serving.drift import Drift
+from simlora.serving.ticket import FINISHED, Ticket, nothing
+
+SENT = object()
+
+
+class TokenEvents:
+    """Sends an event for the tokens that are due together.
+
+    The cluster calls `send_due` after each step. It sends at once, and starts no task unless the connection takes no
+    more for now: to wake a task for every token took a third of the server's time at 20,000 tokens a second. `event`
+    makes the body of the tokens from one number to another; `first` comes before the first of them.
+    """
+
+    def __init__(
+        self, send: Send, ticket: Ticket, drift: Drift, event: Callable[[int, int, bool], bytes], first: bytes
+    ) -> None:
+        self._send, self._ticket, self._drift, self._event, self._first = send, ticket, drift, event, first
+        self._sent = 0
+        self._going_on: asyncio.Future[None] | None = None
+        ticket.send_due = self.send_due
+        self.send_due()
+
+    def send_due(self) -> None:
+        """Send the tokens that were not sent yet, unless those before them are still on their way."""
+        ticket = self._ticket
+        due_s, tokens = ticket.due_s, ticket.tokens
+        if not due_s or self._going_on is not None:
+            return
+        ticket.due_s = []
+        body = self._first + self._event(self._sent, tokens, ticket.status == FINISHED)
+        self._first, self._sent = b"", tokens
+        sending = self._send({"type": "http.response.body", "body": body, "more_body": True}).__await__()
+        waits_for = next(sending, SENT)
+        if waits_for is SENT:
+            self._drift.add(due_s)
+        else:
+            self._going_on = asyncio.ensure_future(self._go_on(_Rest(sending, waits_for), due_s))
+
+    async def all_sent(self) -> None:
+        """Wait until the connection has taken all tokens there are."""
+        while self._going_on is not None:
+            await self._going_on
+        self._ticket.send_due = nothing  # so that both are freed without a search for cycles
+
+    async def _go_on(self, sending: Awaitable[None], due_s: list[float]) -> None:
+        await sending
+        self._drift.add(due_s)
+        self._going_on = None
+        self.send_due()
+
+
+class _Rest:
+    """What is left of a coroutine that waits for something."""
+
+    def __init__(self, steps: Iterator[Any], waits_for: object) -> None:
+        self._steps, self._waits_for = steps, waits_for
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self._waits_for
+        yield from self._steps
