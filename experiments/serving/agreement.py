@@ -1,8 +1,10 @@
 """Whether a client measures what the offline run of its arrivals says: `python -m experiments.serving.agreement`.
 
 A client asks a live server for streamed answers of 50 adapters; the server records the requests, and simlora simulates
-the record. Printed is what the client says beside the simulation, with the client's error. Programs of others are those
-of `pip install openai aiperf guidellm locust`, each in an environment of its own: `--client aiperf=PATH`.
+the record. Printed is what the client says beside the simulation, with the client's error. Then the client asks the
+same of a server that runs a thousand times as fast: what a first token takes there is the client's own time, that of the
+connection and the server's overhead. Programs of others are those of `pip install openai aiperf guidellm locust`, each
+in an environment of its own: `--client aiperf=PATH`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,17 @@ SERVED = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=16"),
     *("replica.adapter_tokenizers=false", "report=false"),
 )
-HEADER = ("client", "answers", "failed", "median first token", "median time per token", "requests/s")
+AT_ONCE = 1000.0
+"""Simulated seconds a second, at which a first token of 50 ms takes 50 µs."""
+HEADER = (
+    "client",
+    "answers",
+    "failed",
+    "median first token",
+    "of it the client's own",
+    "median time per token",
+    "requests/s",
+)
 
 
 def measured(
@@ -41,7 +53,18 @@ def measured(
     return said, offline
 
 
-def row(name: str, said: Measured, offline: Measured) -> str:
+def alone_s(client: str, program: str, requests: int, rate_rps: float, tokens: int) -> float:
+    """Return the median first token, in wall seconds, of a server that takes no time."""
+    adapters = [f"adapter_{number}" for number in range(50)]
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(["--speed", f"{AT_ONCE:g}", *SERVED, "workload=per_adapter"]) as (address, _),
+    ):
+        asked = Asked(address, adapters, requests, rate_rps, tokens, Path(name))
+        return CLIENTS[client](asked, program).first_token_s
+
+
+def row(name: str, said: Measured, offline: Measured, own_s: float) -> str:
     """Return a row of the table: each figure as the client says it, that of the offline run, and what it is off by."""
     cells = [name, f"{said.answered:,}", str(said.failed)]
     for figure, unit, scale in (
@@ -51,6 +74,7 @@ def row(name: str, said: Measured, offline: Measured) -> str:
     ):
         theirs, ours = scale * getattr(said, figure), scale * getattr(offline, figure)
         cells.append(f"{theirs:,.4g}{unit}, offline {ours:,.4g}{unit} ({100 * (theirs / ours - 1):+.1f} %)")
+    cells.insert(4, f"{1e3 * own_s:.1f} ms")
     return f"| {' | '.join(cells)} |"
 
 
@@ -74,7 +98,8 @@ def main(client: list[str] | None, rate: float, requests: int, tokens: int) -> N
     print(f"| {' | '.join(HEADER)} |")
     print("|---|" + "---:|" * (len(HEADER) - 1))
     for name, _, program in asked:
-        print(row(name, *measured(name, program or name, requests, rate, tokens)), flush=True)
+        asking = name, program or name, requests, rate, tokens
+        print(row(name, *measured(*asking), alone_s(*asking)), flush=True)
 
 
 if __name__ == "__main__":

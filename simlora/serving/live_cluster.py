@@ -66,6 +66,13 @@ class LiveCluster:
         """How many requests have not ended."""
         return len(self._tickets)
 
+    def preemptions(self) -> list[int]:
+        """Return the preemptions of each replica's requests, by the replica that has them now or had them last."""
+        found = [each.preemptions for each in self.tallies]
+        for ticket in self._tickets.values():
+            found[max(ticket.replica, 0)] += ticket.request.preemptions
+        return found
+
     @property
     def healthy(self) -> bool:
         """Whether the simulator runs, and a replica takes requests or will."""
@@ -194,7 +201,7 @@ class LiveCluster:
     def _on_lost(self, request: Request, status: int, reason: str) -> None:
         ticket = self._tickets.pop(request.id, None)
         if ticket is not None:
-            self.tallies[max(ticket.replica, 0)].lost(status)
+            self.tallies[max(ticket.replica, 0)].lost(request, status)
             self._end(ticket, status, reason)
 
     def _cancel(self, ticket: Ticket) -> None:

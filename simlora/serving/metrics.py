@@ -24,7 +24,6 @@ LABELS = ("model_name", "engine")
 COUNTERS = {
     "vllm:prompt_tokens": ("Prompt tokens of requests that were prefilled.", "prompt_tokens"),
     "vllm:generation_tokens": ("Tokens of answers.", "generation_tokens"),
-    "vllm:num_preemptions": ("Requests that were preempted.", "preemptions"),
     "vllm:prefix_cache_queries": (
         "Prompt tokens that were looked for in the prefix cache.",
         "queried_tokens",
@@ -108,6 +107,12 @@ class VllmMetrics:
             for each, label in zip(tallies, labels, strict=True):
                 counter.add_metric(label, getattr(each, attribute))
             yield counter
+        preempted = CounterMetricFamily(
+            "vllm:num_preemptions", "Requests that were preempted.", labels=LABELS
+        )
+        for number, label in zip(self._cluster.preemptions(), labels, strict=True):
+            preempted.add_metric(label, number)
+        yield preempted
         success = CounterMetricFamily(
             "vllm:request_success",
             "Requests that have ended, by reason.",
@@ -150,6 +155,11 @@ class VllmMetrics:
         yield GaugeMetricFamily("simlora:speed", "Simulated seconds a wall second.", cluster.clock.speed)
         yield GaugeMetricFamily(
             "simlora:open_requests", "Requests that have not ended.", cluster.open_requests
+        )
+        yield GaugeMetricFamily(
+            "simlora:requests_unassigned",
+            "Requests that wait for a replica that boots or comes back.",
+            len(cluster.simulation.fleet.unassigned),
         )
         rejected = sum(each.rejected for each in cluster.tallies)
         yield CounterMetricFamily("simlora:requests_rejected", "Requests that were rejected.", rejected)

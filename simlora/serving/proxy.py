@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from starlette.applications import Starlette
@@ -29,6 +30,7 @@ HOP_BY_HOP = {
 """Headers that are of one connection (RFC 9110, 7.6.1), and those of a body that may be another on the way."""
 CLOSED, BAD_GATEWAY = 499, 502
 """Status of a request whose client left (NGINX's), and of one that the server could not be asked."""
+T = TypeVar("T")
 END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 
 
@@ -99,7 +101,8 @@ def proxy(upstream: str, log: CompletionLog) -> Starlette:
     """Return the ASGI application that hands every request on to `upstream`, and its answer back.
 
     A stream is asked for its usage, which the client sees only if it asked for it too: tokens are the server's own
-    count then. Bodies are handed on as they come; nothing waits for the end of a stream.
+    count then. Bodies are handed on as they come; nothing waits for the end of a stream. When a client leaves, the
+    connection to the server is closed, so that the server can abort the request as it would without the proxy.
     """
     client = httpx.AsyncClient(
         base_url=upstream, timeout=None, limits=httpx.Limits(max_connections=None)
@@ -113,11 +116,31 @@ def proxy(upstream: str, log: CompletionLog) -> Starlette:
     async def handed_on(request: Request) -> Response:
         body = await request.body()
         asked = _completion(request, body)
-        if asked is None:
-            return await _answered(client, request, body)
-        return await _logged(client, request, asked, log)
+        if asked is not None:
+            return await _logged(client, request, asked, log)
+        try:
+            return await _unless_left(request, _answered(client, request, body))
+        except _Left:
+            return Response(status_code=CLOSED)
 
     return Starlette(routes=[Route("/{path:path}", handed_on, methods=METHODS)], lifespan=lifespan)
+
+
+class _Left(Exception):
+    """The client has closed its connection."""
+
+
+async def _unless_left(request: Request, asking: Coroutine[Any, Any, T]) -> T:
+    """Return what a server answers. Raises _Left, and asks no longer, when the client of a read request has gone."""
+    answer, left = asyncio.ensure_future(asking), asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait((answer, left), return_when=asyncio.FIRST_COMPLETED)
+        if not answer.done():
+            raise _Left
+        return answer.result()
+    finally:
+        answer.cancel()
+        left.cancel()
 
 
 def _completion(request: Request, body: bytes) -> dict[str, Any] | None:
@@ -151,13 +174,22 @@ async def _logged(
     options = asked.get("stream_options") or {}
     added = bool(asked.get("stream")) and not (isinstance(options, dict) and options.get("include_usage"))
     sent = asked | ({"stream_options": {"include_usage": True}} if added else {})
+    to_server = _asked(client, request, json.dumps(sent).encode())
     try:
-        answer = await client.send(_asked(client, request, json.dumps(sent).encode()), stream=True)
+        answer = await _unless_left(request, client.send(to_server, stream=True))
+        streams = answer.headers.get("content-type", "").startswith("text/event-stream")
+        try:
+            whole = b"" if streams else await _unless_left(request, answer.aread())
+        except _Left:
+            await answer.aclose()
+            raise
+    except _Left:
+        log.write(completion.ended(CLOSED))
+        return Response(status_code=CLOSED)
     except httpx.HTTPError as error:
         log.write(completion.ended(BAD_GATEWAY))
         return _bad_gateway(error)
-    if not answer.headers.get("content-type", "").startswith("text/event-stream"):
-        whole = await answer.aread()
+    if not streams:
         completion.of_whole(_object(whole))
         log.write(completion.ended(answer.status_code))
         return Response(whole, answer.status_code, _handed_on(answer.headers))

@@ -45,7 +45,10 @@ RECENT_S, RECENT_MOST = 60.0, 10_000
 
 
 class Tallies:
-    """Counters and histograms of one replica since the start; `recent` has (time, TTFT) of the last minute."""
+    """Counters and histograms of one replica since the start; `recent` has (time, TTFT) of the last minute.
+
+    `preemptions` are those of requests that have ended.
+    """
 
     def __init__(self) -> None:
         self.prompt_tokens = self.generation_tokens = self.preemptions = 0
@@ -86,8 +89,9 @@ class Tallies:
         self.generations.add(tokens)
         self.max_tokens.add(request.max_output_tokens)
 
-    def lost(self, status: int) -> None:
+    def lost(self, request: Request, status: int) -> None:
         """A request was aborted or rejected."""
+        self.preemptions += request.preemptions
         if status == ABORTED:
             self.ended["abort"] += 1
         else:

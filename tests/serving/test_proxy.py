@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,31 @@ def test_events_may_end_as_lines_of_http_do(log: CompletionLog) -> None:
     (entry,) = entries(log)
     assert entry["completion_tokens"] == 2
     assert entry["ttft_s"] is not None
+
+
+@pytest.mark.parametrize("head", [True, False], ids=["after the head", "before the head"])
+@pytest.mark.parametrize("stream", [True, False], ids=["a stream", "a whole answer"])
+def test_a_client_that_leaves_leaves_the_server_too(log: CompletionLog, head: bool, stream: bool) -> None:
+    """The answer never ends by itself."""
+    left = threading.Event()
+
+    async def endless(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["type"] == "http", "it has no lifespan"
+        kind = b"text/event-stream" if stream else b"application/json"
+        if head:
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
+            await send(
+                {"type": "http.response.body", "body": b'data: {"choices": [1]}\n\n', "more_body": True}
+            )
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        left.set()
+
+    with serves([endless]) as (upstream,), serves([proxy(upstream, log)]) as (address,):
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(f"{address}/v1/completions", json={**HELLO, "stream": stream}, timeout=0.5)
+        assert left.wait(timeout=20)
+    assert [entry["status"] for entry in entries(log)] == [499]
 
 
 def test_what_is_no_completion_is_handed_on_and_not_kept(upstream: str, log: CompletionLog) -> None:
