@@ -2,7 +2,7 @@
 
 A client asks a live server for streamed answers of 50 adapters; the server records the requests, and simlora simulates
 the record. Printed is what the client says beside the simulation, with the client's error. Then the client asks the
-same of a server that runs a thousand times as fast: what a first token takes there is the client's own time, that of the
+same of a server that runs a thousand times as fast: a first token there takes the client's own time, that of the
 connection and the server's overhead. Programs of others are those of `pip install openai aiperf guidellm locust`, each
 in an environment of its own: `--client aiperf=PATH`.
 """
