@@ -96,7 +96,8 @@ class Answer:
         if ticket.status == CRASHED:
             return ApiError(500, f"the simulator has stopped: {ticket.reason}")
         if ticket.status == REJECTED and ticket.reason.startswith(RATE_LIMITED):
-            return ApiError(429, f"The request was not served: {ticket.reason}.")
+            retry_after_s = self._cluster.retry_after_s(ticket)
+            return ApiError(429, f"The request was not served: {ticket.reason}.", retry_after_s=retry_after_s)
         if ticket.status == REJECTED and not ticket.reason.startswith(FULL):
             return ApiError(422, f"This request could never run here, because {ticket.reason}.")
         return ApiError(503, f"The request was not served: {ticket.reason}.")

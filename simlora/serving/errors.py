@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import msgspec
 from starlette.responses import Response
 
@@ -17,11 +19,13 @@ TYPES = {
 
 
 class ApiError(Exception):
-    """An answer with a status other than 200."""
+    """An answer with a status other than 200; with 429 and 503 it says when to ask again, in whole seconds."""
 
-    def __init__(self, status: int, message: str, param: str | None = None) -> None:
+    def __init__(
+        self, status: int, message: str, param: str | None = None, retry_after_s: float = 1.0
+    ) -> None:
         super().__init__(message)
-        self.status, self.message, self.param = status, message, param
+        self.status, self.message, self.param, self._retry_after_s = status, message, param, retry_after_s
 
     def response(self) -> Response:
         """Return the answer."""
@@ -32,5 +36,6 @@ class ApiError(Exception):
             "code": self.status,
         }
         body = msgspec.json.encode({"error": error})
-        headers = {"retry-after": "1"} if self.status == 503 else None
+        seconds = max(ceil(self._retry_after_s), 1)
+        headers = {"retry-after": str(seconds)} if self.status in (429, 503) else None
         return Response(body, self.status, headers, "application/json")

@@ -73,6 +73,13 @@ class LiveCluster:
             found[max(ticket.replica, 0)] += ticket.request.preemptions
         return found
 
+    def retry_after_s(self, ticket: Ticket) -> float:
+        """Return the wall seconds after which a request past its adapter's rate would be admitted."""
+        simulation = self.simulation
+        limiter = simulation.dispatcher.rate_limiter
+        assert limiter is not None, "no rate limit rejects requests"
+        return limiter.wait_s(ticket.request, simulation.clock.now) / self.clock.speed
+
     @property
     def healthy(self) -> bool:
         """Whether the simulator runs, and a replica takes requests or will."""

@@ -170,11 +170,14 @@ def test_a_full_cluster_stays_full_when_a_client_leaves_before_its_request_has_a
     assert simulation.close().requests()["status"].tolist() == expected
 
 
-def test_an_adapter_past_its_rate_says_429() -> None:
+def test_an_adapter_past_its_rate_says_429_and_when_to_come_back() -> None:
+    """Its bucket gets a token in 1,000 simulated seconds, which are 50 wall seconds here."""
     front = live(*SLORA, "cluster.adapter_rps=0.001", "cluster.adapter_burst=2").fronts[0]
     codes = [post(front, "/v1/completions", PROMPT).status_code for _ in range(3)]
     assert codes == [200, 200, 429]
-    refused = post(front, "/v1/completions", PROMPT).json()["error"]
+    answer = post(front, "/v1/completions", PROMPT)
+    assert 40 <= int(answer.headers["retry-after"]) <= 50
+    refused = answer.json()["error"]
     assert (refused["type"], refused["code"]) == ("RateLimitError", 429)
     assert "cluster.adapter_rps" in refused["message"]
 

@@ -47,10 +47,11 @@ class Dispatcher:
         limited = scenario.cluster.max_outstanding is not None
         self.limit = OutstandingLimit(scenario.cluster, recorder) if limited else None
         self.arrive: Callable[[Request], None] = self._arrive
+        self.rate_limiter: RateLimiter | None = None
         if scenario.cluster.adapter_rps is not None:
-            self.arrive = partial(self._arrive_within, RateLimiter(scenario.cluster))
+            self.rate_limiter = limiter = RateLimiter(scenario.cluster)
+            self.arrive = partial(self._arrive_within, limiter)
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
-        self._scenario = scenario
         self._dispatch = self._dispatch_or_overflow if limited else self.dispatch
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
@@ -209,13 +210,14 @@ class Dispatcher:
         for handoff in pending:
             self.dispatch(handoff.request, handoff)
 
-    def large_enough(self, replicas: Ids, request: Request) -> Ids:
-        """Return those of some replicas whose kind could serve a request; all of them if none could."""
-        could = [
-            not unservable(request, self._fleet.adapter_of(request, first), kind.replica)
-            for first, kind in zip(self._scenario.firsts, self._scenario.kinds, strict=True)
-        ]
-        if all(could):
-            return replicas
-        found = replicas[np.array(could)[self._scenario.kind_of[replicas]]]
-        return found if len(found) else replicas
+
+def large_enough(scenario: Scenario, fleet: Fleet, replicas: Ids, request: Request) -> Ids:
+    """Return those of some replicas whose kind could serve a request; all of them if none could."""
+    could = [
+        not unservable(request, fleet.adapter_of(request, first), kind.replica)
+        for first, kind in zip(scenario.firsts, scenario.kinds, strict=True)
+    ]
+    if all(could):
+        return replicas
+    found = replicas[np.array(could)[scenario.kind_of[replicas]]]
+    return found if len(found) else replicas

@@ -17,8 +17,7 @@ class RateLimiter:
     later, such as beyond `max_outstanding`, has taken its token.
     Source: token buckets as gateways have them, such as Envoy's local rate limit (max_tokens, tokens_per_fill,
     fill_interval) with a descriptor for each model; computed as the generic cell rate algorithm (ITU-T I.371), which
-    keeps one number an adapter. Differs: tokens come one by one, not some at each interval, and the answer does not say
-    when to come back (Retry-After).
+    keeps one number an adapter. Differs: tokens come one by one, not some at each interval.
     """
 
     def __init__(self, config: ClusterConfig) -> None:
@@ -33,8 +32,11 @@ class RateLimiter:
 
     def refusal(self, request: Request, now_s: float) -> str:
         """Return why a request is rejected; empty if it is admitted, and has taken its token."""
-        due_s = max(self._due_s.get(request.adapter_id, -inf), now_s)
-        if due_s - now_s > self._ahead_s + 1e-9 * self._gap_s:  # rounding aside
+        if self.wait_s(request, now_s) > 1e-9 * self._gap_s:  # rounding aside
             return self._reason
-        self._due_s[request.adapter_id] = due_s + self._gap_s
+        self._due_s[request.adapter_id] = max(self._due_s.get(request.adapter_id, -inf), now_s) + self._gap_s
         return ""
+
+    def wait_s(self, request: Request, now_s: float) -> float:
+        """Return after how long the bucket has a token for a request, if no other takes it."""
+        return max(self._due_s.get(request.adapter_id, -inf) - now_s - self._ahead_s, 0.0)

@@ -23,7 +23,7 @@ from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
 from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, asks_for_executions, routing
 from simlora.engine.cluster.disaggregation import disaggregated
-from simlora.engine.cluster.dispatcher import Dispatcher
+from simlora.engine.cluster.dispatcher import Dispatcher, large_enough
 from simlora.engine.cluster.fault_injector import FaultInjector
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.cluster.front_end import FrontEnd
@@ -188,7 +188,7 @@ class Simulation:
             dispatcher.narrow += (self.apart.among,)
             self.faults.on_slow_links += (self.apart.slow_down,)
         if cluster.replica_groups:
-            dispatcher.narrow += (self.fleet.that_hold, dispatcher.large_enough)
+            dispatcher.narrow += (self.fleet.that_hold, partial(large_enough, self.scenario, self.fleet))
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)
