@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -15,6 +14,7 @@ from simlora.engine.cluster.submissions import Keep, Submitted
 from simlora.engine.incidents import Failure, Incident
 from simlora.engine.scenario import Scenario
 from simlora.metrics.recorder import Recorder
+from simlora.serving.alarm import Alarm
 from simlora.serving.drift import Drift
 from simlora.serving.live_clock import LiveClock
 from simlora.serving.tallies import Tallies
@@ -56,7 +56,7 @@ class LiveCluster:
         self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
         self._tickets: dict[int, Ticket] = {}
         self._told: list[Ticket] = []  # that stream, and were told tokens in this step
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm(self._due)
         simulation.dispatcher.on_assign += (self._on_assign,)
         simulation.dispatcher.on_end += (self._on_finish,)
         simulation.recorder.on_lost += (self._on_lost,)
@@ -134,8 +134,7 @@ class LiveCluster:
 
     def close(self) -> Recorder:
         """Serve what is there at once, as if time went on, and return what was recorded."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._alarm.cancel()
         self.step()
         return self.simulation.close()
 
@@ -159,21 +158,16 @@ class LiveCluster:
             ticket.send_due()
 
     def _due(self) -> None:
-        self._timer = None
         self.step()
         self._plan()
 
     def _plan(self) -> None:
         """Set the timer to the next event."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if self.crashed is not None:
-            return
-        next_s = self.simulation.next_s()
+        next_s = inf if self.crashed is not None else self.simulation.next_s()
         if next_s < inf:
-            wait_s = self.clock.wait_s(next_s)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._due)
+            self._alarm.set(self.clock.wait_s(next_s))
+        else:
+            self._alarm.cancel()
 
     # From the engine --------------------------------------------------------------------
 
