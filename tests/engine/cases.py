@@ -607,19 +607,27 @@ def placed(draw: st.DrawFn, **chosen: object) -> Case:
     )
 
 
+BY_KV = ("adapter_affinity", "scored", "kv_cost")
+PREFILL_ROUTERS = ("round_robin", "most_idle", "rank_aware", *BY_KV)
+DECODE_ROUTERS = ("round_robin", "most_idle", "pending_time", *BY_KV)
+
+
 @st.composite
 def apart(draw: st.DrawFn, **chosen: object) -> Case:
-    """Scenarios of two pools of replicas, of which one prefills and the other decodes."""
-    kinds = family(**({"reserves": ("full", "peak", "paged"), "loaders": tuple(LOADERS)} | chosen))
-    case = draw(kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen)))
+    """Scenarios of two pools of replicas, of which one prefills and the other decodes, maybe with prefix caches."""
+    known = {"loaders": tuple(LOADERS)} | chosen
+    kinds = family(**({"reserves": ("full", "peak", "paged")} | known))
+    plain = kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen))
+    alike = shared_prefixes(**known).map(lambda case: case.but(host_kv_tokens=0))
+    case = draw(st.one_of(plain, alike))
     prefill, decode = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     case = case.but(
         replicas=prefill + decode,
         prefill_replicas=prefill,
         kv_handover=draw(st.sampled_from(KV_HANDOVERS)),
         layers=draw(st.sampled_from((1, 4))),
-        router=draw(st.sampled_from(("round_robin", "most_idle", "rank_aware", "adapter_affinity"))),
-        decode_router=draw(st.sampled_from(("round_robin", "most_idle", "pending_time", "adapter_affinity"))),
+        router=draw(st.sampled_from(PREFILL_ROUTERS)),
+        decode_router=draw(st.sampled_from(DECODE_ROUTERS)),
         network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),
     )
     if case.reserve == "padded":
