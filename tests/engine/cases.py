@@ -609,6 +609,8 @@ def placed(draw: st.DrawFn, **chosen: object) -> Case:
 
 BY_KV = ("adapter_affinity", "scored", "kv_cost")
 PREFILL_ROUTERS = ("round_robin", "most_idle", "rank_aware", *BY_KV)
+PRESSES = {"loaders", "schedulers", "evictions", "ends"}
+"""What may be chosen of scenarios in little memory."""
 DECODE_ROUTERS = ("round_robin", "most_idle", "pending_time", *BY_KV)
 
 
@@ -618,8 +620,10 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
     known = {"loaders": tuple(LOADERS)} | chosen
     kinds = family(**({"reserves": ("full", "peak", "paged")} | known))
     plain = kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen))
-    alike = shared_prefixes(**known).map(lambda case: case.but(host_kv_tokens=0))
-    case = draw(st.one_of(plain, alike))
+    alike = [shared_prefixes(**known)]
+    if not chosen.keys() - PRESSES:
+        alike.append(pressed(**({"loaders": tuple(LOADERS)} | chosen | {"evictions": ("lru", "on_demand")})))
+    case = draw(st.one_of(plain, *alike)).but(host_kv_tokens=0)
     prefill, decode = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     case = case.but(
         replicas=prefill + decode,
@@ -637,6 +641,8 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
         case = case.but(scheduler="fcfs")
     if case.adapter_memory == "unified" and draw(st.booleans()):
         case = draw(with_other_limits(case.but(others=decode)))
+        if case.block_hashes is not None:  # whose blocks are whole ones of the pool
+            case = case.but(own={**case.own, "block_size": case.block_size})
     return case
 
 

@@ -14,6 +14,7 @@ from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
 from simlora.memory.reservation import Pausable
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.placement.replicate_all import ReplicateAll
 
 
@@ -34,6 +35,8 @@ class KvSending(Part):
             yield f"{apart} needs a router for the replicas that decode"
         if not isinstance(policies.placement, ReplicateAll):
             yield f"{apart} needs placement=replicate_all: either pool serves all adapters"
+        if isinstance(policies.eviction(), Swapper):
+            yield f"{apart} needs an eviction that leaves KV to its cache, such as eviction=lru: KV stays in HBM in either pool"
         if scenario.replica.host_kv_tokens:
             yield (
                 f"{apart} needs replica.host_kv_bytes=0: KV from another replica does not wait for slots that are being "
