@@ -96,6 +96,7 @@ ROUTERS = {
         {"lora_residency": {"queue": 1}, "balanced": {"gap": 2}},
     ),
     "kv_cost": lambda: Scored({"kv_cost": 1}),
+    "cached_kv": lambda: Scored({"cached_kv": 2, "queue": 1}),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": policy("migration", "consolidate"),

@@ -36,11 +36,11 @@ class KvSending(Part):
         if not isinstance(policies.placement, ReplicateAll):
             yield f"{apart} needs placement=replicate_all: either pool serves all adapters"
         if isinstance(policies.eviction(), Swapper):
-            yield f"{apart} needs an eviction that leaves KV to its cache, such as eviction=lru: KV stays in HBM in either pool"
+            yield f"{apart} needs an eviction that moves no KV to the host, such as eviction=lru"
         if scenario.replica.host_kv_tokens:
             yield (
-                f"{apart} needs replica.host_kv_bytes=0: KV from another replica does not wait for slots that are being "
-                "copied to the host"
+                f"{apart} needs replica.host_kv_bytes=0: KV from another replica does not wait for slots "
+                "that are being copied to the host"
             )
         if scenario.replica.reserve == "padded":
             yield "replica.reserve is padded, must be full, peak or paged where prefill and decode are apart"

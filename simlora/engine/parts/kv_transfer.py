@@ -50,7 +50,8 @@ class Target(Protocol):
 class Transfer:
     """The KV of a request: it is kept by a part, and maybe on the way to another replica.
 
-    `tokens` of it go there, those that are not cached there; 0: not known yet. `place` is that in the log; `wanted` is whether it is still of use where it goes; `there` whether it has come there.
+    `tokens` of it go there, those that are not cached there; 0: not known yet. `place` is that in the log; `wanted` is
+    whether it is still of use where it goes; `there` whether it has come there.
     One that `streams` goes in `layers`, and is not there before `least_s`, as the last layer is computed late.
     """
 
