@@ -254,11 +254,13 @@ def _put_apart(draft: Draft) -> None:
         and all(slots[slot] == choice for slot, choice in at_rest.items())
         and slots["scheduler"] not in MERGING
         and keys.get("cluster.engines_per_gpu", "1") == "1"
-        and draft.replica("prefix_caching") != "true"
+        and slots["eviction"] not in SWAPPERS
         and draft.replica("reserve") != "padded"
     )
     if goes and draft.happens(0.3):
         keys.pop("cluster.failures", None)
+        if draft.replica("prefix_caching") == "true":
+            draft.put("replica.host_kv_bytes", "0")
         draft.put("cluster.prefill_replicas", draft.one((1, replicas - 1)))
         draft.put("cluster.kv_handover", draft.one(KV_HANDOVERS))
         draft.put("cluster.network", draft.one(values.NETWORKS))

@@ -198,10 +198,7 @@ class Watch(Part):
         prefilling = self.table.held[RequestStatus.PREFILLING]
         later = {r.id for r in self.table.prefill} - prefilling.keys() if mixed else set()
         running += [(r, r.prompt_tokens + r.generated_tokens + (id not in later)) for id, r in begun.items()]
-        sending = self.replica.part(KvSending)
-        kept = (
-            [] if sending is None else [r.prompt_tokens + r.padding_tokens + 1 for r in sending.kept.values()]
-        )
+        kept = [r.prompt_tokens + 1 - self.shared(r) for r in self.sent()]
         if config.reserve == "padded":
             return [self.longest(running)] * len(running)
         if config.reserve == "full":
@@ -215,6 +212,11 @@ class Watch(Part):
         """Return the requests that hold memory beside the batch."""
         held = [request for requests in self.table.held.values() for request in requests.values()]
         return [*held, *self.table.prefill]
+
+    def sent(self) -> list[Request]:
+        """Return the requests that were handed over and whose KV is still here."""
+        sending = self.replica.part(KvSending)
+        return [] if sending is None else list(sending.kept.values())
 
     def shared(self, request: Request) -> int:
         """Return the tokens of a request whose KV lies in the prefix cache, block by block."""
@@ -273,7 +275,7 @@ class Watch(Part):
         if cached is None:
             return 0
         tree = cached.tree
-        serving = {r.id: r for r in (*self.table.batch, *self.begun())}
+        serving = {r.id: r for r in (*self.table.batch, *self.begun(), *self.sent())}
         assert tree._held.keys() == serving.keys()
         users: Counter[Segment] = Counter()
         for id, node in tree._held.items():

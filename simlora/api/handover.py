@@ -47,7 +47,8 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
 def handovers(simulation: Simulation, requests: Requests) -> pd.DataFrame:
     """Return a row a request that was handed over, in order of time; none where each replica does both.
 
-    A decode replica has admitted it at `admitted_s`, and its KV was copied from `begin_s` until `end_s`: NaN: not yet.
+    A decode replica has admitted it at `admitted_s`, and `kv_tokens`, those that it had not cached, were copied from
+    `begin_s` until `end_s`: NaN, or 0 tokens: not yet.
     """
     if simulation.apart is None:
         return pd.DataFrame()
@@ -61,7 +62,7 @@ def handovers(simulation: Simulation, requests: Requests) -> pd.DataFrame:
             "admitted_s": log.asked_s,
             "begin_s": log.begin_s,
             "end_s": log.end_s,
-            "kv_tokens": requests["prompt_tokens"].to_numpy()[log.request],
+            "kv_tokens": log.tokens.astype(requests["prompt_tokens"].to_numpy().dtype),
         }
     )
 

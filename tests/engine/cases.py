@@ -96,6 +96,7 @@ ROUTERS = {
         {"lora_residency": {"queue": 1}, "balanced": {"gap": 2}},
     ),
     "kv_cost": lambda: Scored({"kv_cost": 1}),
+    "cached_kv": lambda: Scored({"cached_kv": 2, "queue": 1}),
 }
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": policy("migration", "consolidate"),
@@ -607,19 +608,31 @@ def placed(draw: st.DrawFn, **chosen: object) -> Case:
     )
 
 
+BY_KV = ("adapter_affinity", "scored", "kv_cost")
+PREFILL_ROUTERS = ("round_robin", "most_idle", "rank_aware", *BY_KV)
+PRESSES = {"loaders", "schedulers", "evictions", "ends"}
+"""What may be chosen of scenarios in little memory."""
+DECODE_ROUTERS = ("round_robin", "most_idle", "pending_time", *BY_KV)
+
+
 @st.composite
 def apart(draw: st.DrawFn, **chosen: object) -> Case:
-    """Scenarios of two pools of replicas, of which one prefills and the other decodes."""
-    kinds = family(**({"reserves": ("full", "peak", "paged"), "loaders": tuple(LOADERS)} | chosen))
-    case = draw(kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen)))
+    """Scenarios of two pools of replicas, of which one prefills and the other decodes, maybe with prefix caches."""
+    known = {"loaders": tuple(LOADERS)} | chosen
+    kinds = family(**({"reserves": ("full", "peak", "paged")} | known))
+    plain = kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen))
+    alike = [shared_prefixes(**known)]
+    if not chosen.keys() - PRESSES:
+        alike.append(pressed(**({"loaders": tuple(LOADERS)} | chosen | {"evictions": ("lru", "on_demand")})))
+    case = draw(st.one_of(plain, *alike)).but(host_kv_tokens=0)
     prefill, decode = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     case = case.but(
         replicas=prefill + decode,
         prefill_replicas=prefill,
         kv_handover=draw(st.sampled_from(KV_HANDOVERS)),
         layers=draw(st.sampled_from((1, 4))),
-        router=draw(st.sampled_from(("round_robin", "most_idle", "rank_aware", "adapter_affinity"))),
-        decode_router=draw(st.sampled_from(("round_robin", "most_idle", "pending_time", "adapter_affinity"))),
+        router=draw(st.sampled_from(PREFILL_ROUTERS)),
+        decode_router=draw(st.sampled_from(DECODE_ROUTERS)),
         network_bytes_per_s=draw(st.sampled_from((256.0, 4096.0, 65536.0))),
     )
     if case.reserve == "padded":
@@ -629,6 +642,8 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
         case = case.but(scheduler="fcfs")
     if case.adapter_memory == "unified" and draw(st.booleans()):
         case = draw(with_other_limits(case.but(others=decode)))
+        if case.block_hashes is not None:  # whose blocks are whole ones of the pool
+            case = case.but(own={**case.own, "block_size": case.block_size})
     return case
 
 

@@ -21,7 +21,7 @@ from simlora.engine.parts.kv_transfer import Handovers
 from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
-from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import TINY, Case, Row, apart
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
@@ -265,6 +265,58 @@ def test_what_could_never_be_served_is_refused_at_its_arrival(rows: tuple[Row, .
     assert table.status[0] == "rejected"
     assert table.reason[0].startswith(reason)
     assert np.isnan(table.first_token_s[0])
+
+
+# Prefix caches in both pools ---------------------------------------------------------------
+
+CACHES = {"prefix_caching": True, "sessions": ("a", "a")}
+TURNS = Row(0.0, None, 20, 5, 5), Row(16.0, None, 41, 5, 5)
+"""A conversation, whose second prompt begins with all that was said: five blocks of a prompt, one of the answer."""
+
+
+@pytest.mark.parametrize("way", ["whole", "by_layer"])
+def test_a_second_turn_computes_what_the_one_pool_has_not_and_copies_what_the_other_has_not(way: str) -> None:
+    """Of 41 tokens the prefill replica has the first prompt's 20, the decode replica 24 with four of the answer."""
+    _, table, log = run(*TURNS, **CACHES, kv_handover=way)
+    assert table.cached_tokens.tolist() == [0, 20]
+    first_s = 16.0 + chunks_s((20, 21))
+    assert table.first_token_s[1] == first_s
+    assert log.tokens.tolist() == [20, 41 - 24]
+    assert log.begin_s[1] == first_s, "when the only layer is computed, or it is admitted to decode: at once"
+    assert log.end_s[1] == first_s + copy_s(41 - 24)
+    assert table.finish_s[1] == log.end_s[1] + steps_s(4, 42), "no token is computed twice"
+
+
+@pytest.mark.parametrize(("way", "tokens"), [("whole", 1), ("by_layer", 21)])
+def test_a_cache_is_looked_at_when_the_request_is_admitted_or_when_its_last_pass_begins(
+    way: str, tokens: int
+) -> None:
+    """Two requests begin alike, and the second has a seat to decode when the first has ended."""
+    rows = Row(0.0, None, 21, 5, 5), Row(0.0, None, 21, 5, 5)
+    hashes = {"block_hashes": ((1, 2, 3, 4, 5),) * 2}
+    _, table, log = run(*rows, **hashes, prefix_caching=True, max_num_seqs=1, kv_handover=way)
+    assert log.tokens.tolist() == [21, tokens]
+    assert log.asked_s[1] == table.finish_s[0]
+
+
+def test_kv_that_came_is_cached_where_it_decodes_while_its_request_runs() -> None:
+    """The third begins as the second, which is still running; the first is of another session."""
+    rows = Row(0.0, None, 20, 2, 2), Row(4.0, None, 21, 60, 60), Row(4.5, None, 30, 2, 2)
+    _, table, log = run(*rows, prefix_caching=True, sessions=("a", "b", "b"))
+    assert table.finish_s[1] > table.finish_s[2]
+    assert log.tokens.tolist() == [20, 21, 30 - 20]
+
+
+def test_the_second_router_sees_the_caches_of_the_pool_that_decodes() -> None:
+    """Of two replicas that decode, the one that has the conversation gets its next turn, and not the idle first one."""
+    rows = Row(0.0, None, 4, 40, 40), Row(0.25, None, 20, 5, 5), Row(16.0, None, 41, 5, 5)
+    sessions = ("b", "a", "a")
+    of = {"replicas": 3, "prefix_caching": True, "sessions": sessions, "network_bytes_per_s": 2.0**22}
+    _, turned, _ = run(*rows, **of, decode_router="most_idle")
+    _, found, log = run(*rows, **of, decode_router="cached_kv")
+    assert turned.replica.tolist() == [1, 2, 1]
+    assert found.replica.tolist() == [1, 2, 2]
+    assert log.tokens[2] == 41 - 24
 
 
 def test_requests_that_are_submitted_are_refused() -> None:

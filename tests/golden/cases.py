@@ -108,6 +108,14 @@ OF_SYSTEM: dict[str, dict[str, tuple[str, ...]]] = {
 FLEET = ("system=slora", *FUNCTIONS)
 PAGED = ("system=chunked_prefill", *BURSTY)
 APART = (*FUNCTIONS, "cluster.prefill_replicas=1", "cluster.network=pcie_3_x16")
+APART_TALKS = (
+    "system=vllm",
+    *TALKS,
+    *CACHED,
+    "cluster.replicas=3",
+    "router@decode_router=llm_d",
+    "cluster.network=pcie_3_x16",
+)
 SERVED = ("system=vllm", *TALKS, *CACHED, "cluster.replicas=3", "replica.max_loras=4")
 LARGE = ("system=vllm", "gpu=h100_80g", *FUNCTIONS, "replica.max_loras=4")
 MIXTURE = ("model=qwen3_30b_a3b", "replica.tp=2")
@@ -296,6 +304,13 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "speculation.tokens=3",
         "speculation.draft=eagle",
         "router@decode_router=rank_aware",
+    ),
+    "apart-prefixes": (*APART_TALKS, "cluster.prefill_replicas=2", "router=llm_d_lora"),
+    "apart-prefixes-by-layer": (
+        *APART_TALKS,
+        "cluster.prefill_replicas=1",
+        "router=production_stack_session",
+        "cluster.kv_handover=by_layer",
     ),
     "apart-kinds": (*APART, "system=vllm", "cluster.replica_groups=[{gpu: h100_80g, replicas: 2}]"),
     "apart-merged": (*APART, "system=dlora", *CREDITS, "migration=stay", "placement=replicate_all"),

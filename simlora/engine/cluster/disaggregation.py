@@ -14,6 +14,7 @@ from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.kv_transfer import KvTransfers
 from simlora.engine.replica.admission import unservable
+from simlora.engine.replica.ending import cached_tokens
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import Scenario
 
@@ -94,8 +95,11 @@ class Disaggregation:
         target = self._routing.choose(request, dispatcher.candidates(request))
         dispatcher.assign(handoff, source, target)
 
-    def choose_ahead(self, request: Request, source: int) -> int:
-        """Return the decode replica for a request whose last pass begins; it counts as one of its requests from now."""
+    def choose_ahead(self, request: Request, source: int) -> tuple[int, int]:
+        """Return the decode replica for a request whose last pass begins, and how many of its tokens are cached there.
+
+        It counts as one of its requests from now on.
+        """
         dispatcher = self._dispatcher
         self._choosing, request.max_output_tokens = request, self._declared[request.id]
         target = self._routing.choose(request, dispatcher.candidates(request))
@@ -103,7 +107,7 @@ class Disaggregation:
         self._fleet.bind(request, source)
         self._choosing, request.max_output_tokens = None, 1
         self._ahead[request.id] = target
-        return target
+        return target, cached_tokens(self._fleet.replicas[target], request)
 
 
 def disaggregated(

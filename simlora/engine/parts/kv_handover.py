@@ -7,12 +7,14 @@ from math import inf
 
 from simlora.core.request import Request
 from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
+from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_transfer import KvTransfers, Transfer
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import RequestStatus
 from simlora.engine.scenario import Scenario
 from simlora.memory.reservation import Pausable
+from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.placement.replicate_all import ReplicateAll
 
 
@@ -33,8 +35,13 @@ class KvSending(Part):
             yield f"{apart} needs a router for the replicas that decode"
         if not isinstance(policies.placement, ReplicateAll):
             yield f"{apart} needs placement=replicate_all: either pool serves all adapters"
-        if scenario.replica.prefix_caching:
-            yield f"{apart} needs replica.prefix_caching=false: KV of earlier requests is looked for in neither pool"
+        if isinstance(policies.eviction(), Swapper):
+            yield f"{apart} needs an eviction that moves no KV to the host, such as eviction=lru"
+        if scenario.replica.host_kv_tokens:
+            yield (
+                f"{apart} needs replica.host_kv_bytes=0: KV from another replica does not wait for slots "
+                "that are being copied to the host"
+            )
         if scenario.replica.reserve == "padded":
             yield "replica.reserve is padded, must be full, peak or paged where prefill and decode are apart"
         if policies.merges and not policies.scheduler().pauses:
@@ -70,14 +77,13 @@ class KvSending(Part):
         table, done = self._table, self._done
         self._done = []
         for request in done:
-            tokens = request.prompt_tokens + request.padding_tokens
             self._reservation.pause(request, table.batch.step)
             if request.adapter is not None:
                 table.kv.adapters.unpin(request.adapter, now_s)
             for on_release in self._replica.hooks.on_release:
                 on_release(request, now_s)
             self.kept[request.id] = request
-            self._transfers.keep(request, self, tokens)
+            self._transfers.keep(request, self)
             request.token_s, request.cached_tokens = now_s, 0
         table.sweep(now_s)
         for request in done:
@@ -89,7 +95,7 @@ class KvSending(Part):
     def let_go(self, request: Request) -> None:
         """The copy of a request's KV has ended."""
         del self.kept[request.id]
-        self._reservation.remove(request, self._table.batch.step)
+        self._table.kv.free(request, self._replica.clock.now)
         if self._replica.idle and self._table.queue.count:
             self._replica.wake()
 
@@ -178,9 +184,12 @@ class KvReceiving(Deferring):
             self._transfers.drop(request)
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
-        """Let the requests decode whose KV and weights are there now."""
+        """Let the requests decode whose KV and weights are there now; later ones can begin with that KV."""
+        kv = self._table.kv
         while self.next_ready_s <= now_s and (request := self.next_ready(now_s)) is not None:
             self._waited(request, now_s)
+            if isinstance(kv, PrefixCachingKV):
+                kv.share(request, now_s)
             self._table.rejoin(request)
             self._replica.record_running()
         return ()

@@ -142,6 +142,15 @@ class PrefixCachingKV(InFlightKV):
     def shared_tokens(self, request: Request) -> int:
         return self.tree.shared_tokens(request)
 
+    def share(self, request: Request, now_s: float) -> None:
+        """All KV of a request's prompt is there: others can begin with it from now on."""
+        self.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)
+        self.hold_again(request, self.batch.step)
+
+    def free(self, request: Request, now_s: float) -> None:
+        super().free(request, now_s)
+        self.tree.leave(request, now_s)
+
     def release(self, request: Request, now_s: float) -> None:
         super().release(request, now_s)
         self.tree.leave(request, now_s)
@@ -172,8 +181,7 @@ class PrefixCaching(Part):
         replica.loader.on_admit += (kv.begin_with,)
 
     def after_prefill(self, request: Request, now_s: float) -> None:
-        self._kv.tree.add(request, request.prompt_tokens + request.generated_tokens, now_s)
-        self._kv.hold_again(request, self._kv.batch.step)
+        self._kv.share(request, now_s)
 
     def before_finish(self, request: Request, now_s: float) -> None:
         # The KV of the last token is never computed.

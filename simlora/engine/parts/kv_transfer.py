@@ -16,13 +16,17 @@ from simlora.engine.clock import STORE, Clock
 
 
 class Handovers(NamedTuple):
-    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied: NaN: not yet."""
+    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied: NaN: not yet.
+
+    `tokens` of it go over the links; 0: not known yet.
+    """
 
     request: NDArray[np.int64]
     source: NDArray[np.int64]
     asked_s: NDArray[np.float64]
     begin_s: NDArray[np.float64]
     end_s: NDArray[np.float64]
+    tokens: NDArray[np.int64]
 
 
 class Source(Protocol):
@@ -44,9 +48,10 @@ class Target(Protocol):
 
 
 class Transfer:
-    """The KV of a request, in tokens: it is kept by a part, and maybe on the way to another replica.
+    """The KV of a request: it is kept by a part, and maybe on the way to another replica.
 
-    `place` is that in the log; `wanted` is whether it is still of use where it goes; `there` whether it has come there.
+    `tokens` of it go there, those that are not cached there; 0: not known yet. `place` is that in the log; `wanted` is
+    whether it is still of use where it goes; `there` whether it has come there.
     One that `streams` goes in `layers`, and is not there before `least_s`, as the last layer is computed late.
     """
 
@@ -65,8 +70,8 @@ class Transfer:
         "wanted",
     )
 
-    def __init__(self, request: Request, source: Source, tokens: int, place: int) -> None:
-        self.request, self.source, self.tokens, self.place = request, source, tokens, place
+    def __init__(self, request: Request, source: Source, place: int) -> None:
+        self.request, self.source, self.tokens, self.place = request, source, 0, place
         self.target: Target | None = None  # that has admitted the request
         self.target_id = -1
         self.wanted = self.there = self.streams = False
@@ -80,7 +85,8 @@ class KvTransfers:
     Copies begin in the order in which they were asked for, but each as soon as both of its links are free. `bytes_s` is
     how long so many bytes take a link, `kv_bytes` `[replicas]` what the KV of a token takes on each GPU of a replica;
     each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps it; `choose`
-    returns the decode replica of a request whose prompt is being computed. `tokens` have been copied.
+    returns the decode replica of a request whose prompt is being computed, and how many of its tokens are cached there.
+    `tokens` have been copied.
     """
 
     def __init__(
@@ -89,7 +95,7 @@ class KvTransfers:
         bytes_s: Callable[[float], float],
         kv_bytes: Sequence[int],
         hand_over: Callable[[Request, int], None],
-        choose: Callable[[Request, int], int],
+        choose: Callable[[Request, int], tuple[int, int]],
     ) -> None:
         self._clock, self._bytes_s, self._kv_bytes = clock, bytes_s, kv_bytes
         self.hand_over, self._choose = hand_over, choose
@@ -104,6 +110,7 @@ class KvTransfers:
         ]  # of copies that have ended: of the one link that a replica uses
         self._ids, self._sources = array("q"), array("q")
         self._asked_s, self._begin_s, self._end_s = array("d"), array("d"), array("d")
+        self._sizes = array("q")  # in tokens
         self.tokens = 0
 
     def stream(
@@ -117,10 +124,11 @@ class KvTransfers:
         """
         end_s, layer_s = start_s + pass_s, 0.0
         for request in requests:
-            tokens = request.prompt_tokens + request.padding_tokens
-            kept = self._streams[request.id] = self._new(request, source, tokens)
-            kept.target_id, kept.wanted = self._choose(request, source.replica_id), True
-            kept.streams, kept.layers = True, layers
+            kept = self._streams[request.id] = self._new(request, source)
+            kept.target_id, cached_tokens = self._choose(request, source.replica_id)
+            self._size(kept, cached_tokens)
+            kept.wanted = kept.streams = True
+            kept.layers = layers
             layer_s += self._layer_s(kept)
             kept.least_s = end_s + layer_s
         begin_s = max(start_s + pass_s / layers, end_s - (layers - 1) * layer_s, self._clock.now)
@@ -128,21 +136,23 @@ class KvTransfers:
             ask = partial(self._ask, self._streams[request.id])
             self._clock.call(begin_s, STORE, request.id, ask)
 
-    def keep(self, request: Request, source: Source, tokens: int) -> None:
-        """A prefill replica has so many tokens of a request's KV, all of its prompt's."""
-        self._kept[request.id] = (
-            self._streams.pop(request.id)
-            if request.id in self._streams
-            else self._new(request, source, tokens)
-        )
+    def keep(self, request: Request, source: Source) -> None:
+        """A prefill replica has all KV of a request's prompt."""
+        streams = request.id in self._streams
+        self._kept[request.id] = self._streams.pop(request.id) if streams else self._new(request, source)
 
-    def _new(self, request: Request, source: Source, tokens: int) -> Transfer:
-        kept = Transfer(request, source, tokens, len(self._ids))
+    def _new(self, request: Request, source: Source) -> Transfer:
+        kept = Transfer(request, source, len(self._ids))
         self._ids.append(request.id)
         self._sources.append(source.replica_id)
         for column in (self._asked_s, self._begin_s, self._end_s):
             column.append(nan)
+        self._sizes.append(0)
         return kept
+
+    def _size(self, kept: Transfer, cached_tokens: int) -> None:
+        """So many tokens of a prompt are cached where it goes; the rest is copied."""
+        kept.tokens = self._sizes[kept.place] = kept.request.prompt_tokens - cached_tokens
 
     def keeps(self, request: Request) -> bool:
         """Return whether a prefill replica keeps a request's KV for a replica that has not sent for it."""
@@ -164,7 +174,7 @@ class KvTransfers:
     def fetch(self, kept: Transfer, target: Target) -> None:
         """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there.
 
-        KV that was sent layer by layer comes anyway.
+        Its `cached_tokens` are there already. KV that was sent layer by layer comes anyway.
         """
         kept.target = target
         self._asked_s[kept.place] = self._clock.now
@@ -172,6 +182,7 @@ class KvTransfers:
             self._clock.call(self._clock.now, STORE, kept.request.id, partial(self._arrive, kept))
         elif not kept.streams:
             kept.target_id, kept.wanted = target.replica_id, True
+            self._size(kept, kept.request.cached_tokens)
             self._ask(kept)
 
     def _ask(self, kept: Transfer) -> None:
@@ -189,7 +200,7 @@ class KvTransfers:
             kept.wanted = False
             if kept in self._asked:
                 self._asked.remove(kept)
-            kept = Transfer(kept.request, kept.source, kept.tokens, kept.place)
+            kept = Transfer(kept.request, kept.source, kept.place)
         self._kept[kept.request.id] = kept
 
     def _layer_s(self, kept: Transfer) -> float:
@@ -247,7 +258,7 @@ class KvTransfers:
 
     def log(self) -> Handovers:
         """Return what has been handed over, in order of time."""
-        columns = self._ids, self._sources, self._asked_s, self._begin_s, self._end_s
+        columns = self._ids, self._sources, self._asked_s, self._begin_s, self._end_s, self._sizes
         return Handovers(*(np.array(each) for each in columns))
 
     def busy_s(self, until_s: float) -> list[float]:

@@ -79,6 +79,10 @@ class KVCacheManager:
         """Return the slots of the KV of its own that an admitted request holds at a step."""
         return self.reservation.held_tokens(request, step)
 
+    def free(self, request: Request, now_s: float) -> None:
+        """A request that no longer holds its adapter gives back its KV."""
+        self.reservation.remove(request, self.batch.step)
+
     def release(self, request: Request, now_s: float) -> None:
         """A request gives back its KV and its hold on its adapter."""
         self.reservation.remove(request, self.batch.step)
