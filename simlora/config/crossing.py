@@ -9,10 +9,13 @@ from types import ModuleType
 from typing import IO, Any, ClassVar
 
 import yaml
+from hydra._internal import defaults_list as listing
 from hydra._internal import hydra as hydras
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
-from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
+from hydra._internal.defaults_list import Overrides
+from hydra._internal.defaults_list import _create_interpolation_map as listed
+from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -35,18 +38,25 @@ SLOTS = (*POLICIES, "workload")
 def crossed() -> Iterator[None]:
     """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`.
 
-    What the same ${...} says is found out once.
+    What the same ${...} says is found out once, and choices are listed only for files whose defaults have a ${...}.
     """
     names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
     with (
         instead(hydras, names[0], Loader),
         instead(omegaconf, names[1], lambda: _loader),
         instead(nodes, parse.__name__, _parse),
+        instead(listing, listed.__name__, _listed),
     ):
         yield
 
 
 _parse = lru_cache(maxsize=1024)(parse)
+
+
+def _listed(overrides: Overrides, defaults: list[InputDefault], self_added: bool) -> DictConfig:
+    """Return the choices that a ${...} in a list of defaults may name; none if none does, a quarter of the time."""
+    named = any(default.is_interpolation() for default in defaults)
+    return listed(overrides, defaults, self_added) if named else DictConfig({})
 
 
 def _loader(stream: str | IO[Any]) -> TreeLoader | _Once:
