@@ -17,7 +17,8 @@ from simlora.config.composing import FOLDER, NAME, VERSION_BASE, compose
 def composed_by_hydra(overrides: list[str]) -> tuple[object, dict[str, str]]:
     with initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
         config = hydra_compose(NAME, overrides=overrides, return_hydra_config=True)
-    chosen = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
+    choices = config.hydra.runtime.choices.items()
+    chosen = {str(group): str(choice) for group, choice in choices if not str(group).startswith("hydra/")}
     tree = OmegaConf.to_container(config, resolve=False)
     assert isinstance(tree, dict)
     del tree["hydra"]
