@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from simlora.checking.promise import Broken, promise
@@ -13,11 +14,12 @@ TRIED = ("cached_tokens", "prefill_tokens")
 """What the engine notes on a request whenever its admission is tried."""
 
 
-def _members(protocol: type) -> set[str]:
+@cache
+def _members(protocol: type) -> frozenset[str]:
     names = {
         name for base in protocol.__mro__ for name in (*vars(base), *getattr(base, "__annotations__", ()))
     }
-    return {name for name in names if not name.startswith("_")}
+    return frozenset(name for name in names if not name.startswith("_"))
 
 
 class Guard:

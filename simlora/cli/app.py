@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from logging import Handler, LogRecord
 
 import hydra
+from hydra._internal.hydra import Hydra
 from hydra._internal.utils import get_args_parser
 
 from simlora.cli.job import Job
@@ -29,7 +30,12 @@ def launch(options: Sequence[str], overrides: Sequence[str]) -> int:
     job = Job()
     app = hydra.main(config_path=str(FOLDER), config_name=NAME, version_base=VERSION_BASE)(job.run)
     try:
-        with crossed(), instead(Handler, "handleError", _not_logged), _hydra_sees([*overrides, *options]):
+        with (
+            crossed(),
+            instead(Handler, "handleError", _not_logged),
+            instead(Hydra, mode_of.__name__, mode_of if _may_have_a_mode(options, overrides) else _no_mode),
+            _hydra_sees([*overrides, *options]),
+        ):
             status = _status(app)
     except COMPOSING as error:
         if job.crashed:
@@ -56,6 +62,22 @@ def _status(app: Callable[[], None]) -> int:
     except SystemExit as leave:
         return leave.code if isinstance(leave.code, int) else 0
     return 0
+
+
+mode_of = Hydra.get_mode
+
+
+def _no_mode(composer: Hydra, config_name: str | None, overrides: list[str]) -> None:
+    """Return what our own files say of `hydra.mode`: nothing."""
+
+
+def _may_have_a_mode(options: Sequence[str], overrides: Sequence[str]) -> bool:
+    """Whether others may say something of `hydra.mode`, for which Hydra composes the configuration once more."""
+    asked = get_args_parser().parse_args(list(options))
+    of_hydra = [override for override in overrides if "hydra" in override]
+    return any((asked.config_dir, asked.config_path, asked.config_name)) or not all(
+        override.startswith(("hydra.run.", "hydra.sweep.")) for override in of_hydra
+    )
 
 
 def _prints(options: Sequence[str]) -> bool:

@@ -18,7 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simlora.config.crossing import SLOTS, crossed
+from simlora.config.crossing import HYDRA, SLOTS, Loader, crossed
 from simlora.config.overrides import check_overrides
 from simlora.config.own_folder import files
 
@@ -31,7 +31,7 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return the configuration without Hydra's section, and the name chosen in each group.
 
     Raises what Hydra raises, of which `mistakes.in_plain_words` makes a sentence, and InputError. Configurations that
-    differ only in values of keys are composed once and then told the values, as Hydra does last: 118 ms become 5.
+    differ only in values of keys are composed once and then told the values, as Hydra does last.
     """
     check_overrides(overrides)
     try:
@@ -48,10 +48,7 @@ def compose(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
         OmegaConf.set_struct(config, None)
         return config, dict(choices)
     except (HydraException, OmegaConfBaseException, ValueError):
-        config, choices = _composed.__wrapped__(
-            tuple(overrides), ""
-        )  # which says what is wrong, as for the command
-        return config, choices
+        return _by_hydra(overrides)  # which says what is wrong, as for the command
 
 
 @lru_cache(maxsize=1024)
@@ -68,7 +65,7 @@ def _is_value(override: Override, replaced: Set[str]) -> bool:
     )
     if key.partition(".")[0] in replaced:
         return False
-    return plain and not key.startswith("hydra") and key not in _groups()
+    return plain and not key.startswith(HYDRA) and key not in _groups()
 
 
 @cache
@@ -79,14 +76,33 @@ def _groups() -> frozenset[str]:
 @lru_cache(maxsize=256)  # half a megabyte each
 def _composed(overrides: tuple[str, ...], digest: str) -> tuple[DictConfig, dict[str, str]]:
     """Compose; `digest` is of the user's own configurations, which may be edited in between."""
+    if any(HYDRA in override for override in overrides):
+        return _by_hydra(overrides)
+    with _composer() as composer:
+        return composer.composed(NAME, list(overrides))
+
+
+def _by_hydra(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """Compose with Hydra's own section, which some overrides are of, and which is then left out."""
+    with _composer():
+        config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)
+    choices = config.hydra.runtime.choices.items()
+    ours = {str(group): str(name) for group, name in choices if not str(group).startswith(f"{HYDRA}/")}
+    return OmegaConf.masked_copy(config, [str(key) for key in config if key != HYDRA]), ours
+
+
+@contextmanager
+def _composer() -> Iterator[Loader]:
+    """Have Hydra compose with our loader in what is inside."""
     with (
         crossed(),
         _beside_a_run(),
         initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE),
     ):
-        config = hydra_compose(NAME, overrides=list(overrides), return_hydra_config=True)
-    choices = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
-    return OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"]), choices
+        running = GlobalHydra.instance().hydra
+        assert running is not None
+        assert isinstance(running.config_loader, Loader)
+        yield running.config_loader
 
 
 @contextmanager

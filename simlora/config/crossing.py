@@ -9,12 +9,16 @@ from types import ModuleType
 from typing import IO, Any, ClassVar
 
 import yaml
+from hydra._internal import defaults_list as listing
 from hydra._internal import hydra as hydras
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import CachingConfigRepository, IConfigRepository
-from hydra.core.default_element import ConfigDefault, GroupDefault, ResultDefault
+from hydra._internal.defaults_list import Overrides
+from hydra._internal.defaults_list import _create_interpolation_map as listed
+from hydra.core.default_element import ConfigDefault, GroupDefault, InputDefault, ResultDefault
 from hydra.core.override_parser.types import Override
 from hydra.plugins.config_source import ConfigResult
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf import _utils as omegaconf
 from omegaconf import base as nodes
@@ -26,7 +30,7 @@ from simlora.core.errors import InputError
 from simlora.core.files import expanded
 from simlora.latency.yaml_text import TreeLoader
 
-SYSTEMS = "system/"
+HYDRA, SYSTEMS = "hydra", "system/"
 SLOTS = (*POLICIES, "workload")
 """Sections of which `_target_` may be given instead of a choice, with keys that go with it."""
 
@@ -35,18 +39,25 @@ SLOTS = (*POLICIES, "workload")
 def crossed() -> Iterator[None]:
     """Have Hydra compose what is inside with `Loader`, from files that are read with `TreeLoader`.
 
-    What the same ${...} says is found out once.
+    What the same ${...} says is found out once, and choices are listed only for files whose defaults have a ${...}.
     """
     names = ConfigLoaderImpl.__name__, "get_yaml_loader"  # by which Hydra's command and its compose find them
     with (
         instead(hydras, names[0], Loader),
         instead(omegaconf, names[1], lambda: _loader),
         instead(nodes, parse.__name__, _parse),
+        instead(listing, listed.__name__, _listed),
     ):
         yield
 
 
 _parse = lru_cache(maxsize=1024)(parse)
+
+
+def _listed(overrides: Overrides, defaults: list[InputDefault], self_added: bool) -> DictConfig:
+    """Return the choices that a ${...} in a list of defaults may name; none if none does, a quarter of the time."""
+    named = any(default.is_interpolation() for default in defaults)
+    return listed(overrides, defaults, self_added) if named else DictConfig({})
 
 
 def _loader(stream: str | IO[Any]) -> TreeLoader | _Once:
@@ -106,6 +117,27 @@ class Loader(ConfigLoaderImpl):
             and not (override.is_delete() or override.is_sweep_override())
         }
         return parsed, repo
+
+    def composed(self, config_name: str, overrides: list[str]) -> tuple[DictConfig, dict[str, str]]:
+        """Return the configuration without Hydra's own section, of which overrides say nothing, and the choices.
+
+        Leaving that section out takes half the time. Raises what Hydra raises.
+        """
+        parsed, repo = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        self.validate_sweep_overrides_legal(parsed, RunMode.RUN, from_shell=False)
+        main = repo.load_config(config_name)
+        assert main is not None
+        assert main.defaults_list is not None
+        main.defaults_list = [one for one in main.defaults_list if not _is_hydras(one)]
+        listed = listing.create_defaults_list(
+            repo, config_name, parsed, prepend_hydra=False, skip_missing=False
+        )
+        config = self._compose_config_from_defaults_list(listed.defaults, repo)
+        OmegaConf.set_struct(config, True)
+        self._apply_overrides_to_config(listed.config_overrides, config)
+        OmegaConf.set_struct(config, None)
+        del config[HYDRA]
+        return config, {str(group): str(name) for group, name in listed.overrides.known_choices.items()}
 
     def _load_configuration_impl(self, config_name: str | None, *args: Any, **keywords: Any) -> DictConfig:
         config = super()._load_configuration_impl(config_name, *args, **keywords)
@@ -183,6 +215,11 @@ class Loader(ConfigLoaderImpl):
             return True
         own = _choice(slot, path, repo)
         return own is not None and own != self._chosen.get(slot, own)
+
+
+def _is_hydras(default: InputDefault) -> bool:
+    """Whether a default is a choice of Hydra's own section."""
+    return isinstance(default, GroupDefault) and str(default.group).startswith(f"{HYDRA}/")
 
 
 def _expand(hydra: DictConfig) -> None:

@@ -57,16 +57,16 @@ def python(command: str) -> list[str]:
 
 
 def run(
-    folder: Path, command: str, *arguments: str, closed: int | None = None
+    folder: Path, command: str, *arguments: str, closed: Sequence[int] = ()
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own, maybe with one of its three streams closed."""
+    """Run a command in a process of its own, maybe with some of its three streams closed."""
     return subprocess.run(
         [*python(command), *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=None if closed is None else lambda: os.close(closed),
+        preexec_fn=lambda: [os.close(stream) for stream in closed],
     )
 
 

@@ -72,6 +72,15 @@ def test_a_sweep_is_a_folder_a_simulation(simlora):
     assert ended.out.count("SLO attainment") == 2
 
 
+def test_so_it_is_where_a_key_or_a_file_says_that_it_is_one(simlora):
+    Path("mine/system").mkdir(parents=True)
+    Path("mine/system/many.yaml").write_text("# @package _global_\nhydra: {mode: MULTIRUN}\n")
+    for typed in (["hydra.mode=MULTIRUN"], ["--config-dir=mine", "system=many"]):
+        assert simlora(*typed, "seed=-1,1").sentence == (
+            "simlora: error: seed is -1, must be a whole number, at least 0"
+        )
+
+
 def test_a_policy_of_the_users_own_module(simlora):
     Path("shortest_prompts.py").write_text(
         "from simlora.policies.scheduling.fcfs import Fcfs\n"

@@ -15,16 +15,12 @@ from tests.cli.command import CALIBRATION, SHORT
 
 CASES = {
     "gpu=a10x": "there is no gpu 'a10x'; did you mean … a10",
-    "sede=1": "there is no key sede; did you mean seed",
-    "seed=[1": "'seed=[1' cannot be read, must be key=value",
     "seed=1,2": "seed=1,2 is several values; add -m",
-    "seed=${nope}": "seed cannot be resolved … nope",
     "cluster.replicas=0": "cluster.replicas is 0, must be a whole number, at least 1",
     "cluster.engines_per_gpu=2 replica.kv_token_budget=9000": "calibration cal.yaml has no host.intercept_s",
     "replica.adapter_memory=contiguous": "calibration cal.yaml has no adapter_load.flush_s",
     "replica.adapter_memory=padded replica.adapter_region_tokens=9": "does not fit replica.adapter_region_",
     "scheduler=merged_per_batch": "calibration cal.yaml has no merge.intercept_s, which this run needs",
-    "scheduler._target_=nowhere.Mine": "is nowhere.Mine … no module nowhere in the current folder",
     "replica.kv_token_budget=10": "every one of the 20 requests is rejected … do not fit replica.kv_token_budget 10",
     "hydra.run.dir=": "hydra.run.dir is empty",
     "hydra.run.dir=${nope}": "hydra.run.dir cannot be resolved",
@@ -42,6 +38,10 @@ CASES = {
 }
 """What is typed, and what the sentence has to say of it, its parts apart by an ellipsis."""
 VALUES = {
+    "sede=1": "there is no key sede; did you mean seed",
+    "seed=[1": "'seed=[1' cannot be read, must be key=value",
+    "seed=${nope}": "seed cannot be resolved … nope",
+    "scheduler._target_=nowhere.Mine": "is nowhere.Mine … no module nowhere in the current folder",
     "workload=synthetic workload/popularity=zip": "there is no workload/popularity 'zip'; did you mean zipf?",
     "gpu=3": "gpu=3 is no choice; choose one of a10, ",
     "scheduler=null": "scheduler=null is no choice; choose one of adapter_clustering, chunked_prefill",

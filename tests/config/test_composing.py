@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -15,7 +17,8 @@ from simlora.config.composing import FOLDER, NAME, VERSION_BASE, compose
 def composed_by_hydra(overrides: list[str]) -> tuple[object, dict[str, str]]:
     with initialize_config_dir(str(FOLDER), job_name="simlora", version_base=VERSION_BASE):
         config = hydra_compose(NAME, overrides=overrides, return_hydra_config=True)
-    chosen = {str(group): str(choice) for group, choice in config.hydra.runtime.choices.items()}
+    choices = config.hydra.runtime.choices.items()
+    chosen = {str(group): str(choice) for group, choice in choices if not str(group).startswith("hydra/")}
     tree = OmegaConf.to_container(config, resolve=False)
     assert isinstance(tree, dict)
     del tree["hydra"]
@@ -46,6 +49,16 @@ def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
     config, chosen = compose(overrides)
     assert OmegaConf.to_container(config, resolve=False) == expected[0]
     assert chosen == expected[1]
+
+
+def test_defaults_may_name_choices(tmp_path: Path) -> None:
+    for group, text in (("system", "defaults: [slora, {/more: '${system}'}]"), ("more", "seed: 13")):
+        (tmp_path / group).mkdir()
+        (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
+    overrides = [f"hydra.searchpath=[file://{tmp_path}]", "system=mine"]
+    config, chosen = compose(overrides)
+    assert (OmegaConf.to_container(config, resolve=False), chosen) == composed_by_hydra(overrides)
+    assert config.seed == 13
 
 
 def test_one_configuration_is_not_changed_by_the_next() -> None:

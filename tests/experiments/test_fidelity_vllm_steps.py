@@ -18,14 +18,13 @@ LAW = np.array([27.0, 12.0, 0.03, 0.45, 0.3, 0.004, 0.03, 8.0, 25.0])
 
 
 def rows() -> list[dict[str, float]]:
-    found = []
     values = ((500, 3500), (0, 900), (8, 32, 128), (4, 8, 30), (6.0, 40.0, 70.0, 150.0, 400.0))
-    for requests, loads, slots, distinct, batch in product(*values):
-        row = dict.fromkeys(COLUMNS, 1.0) | {"slots": slots, "distinct": distinct, "batch": batch}
-        row |= {"loads": loads, "steps": 5000, "requests": requests, "waiting": 200, "scheduling_s": 0.5}
-        step_ms = float(predicted_ms(LAW, design(pd.DataFrame([row])))[0])
-        found.append(row | {"duration_s": 5000 * step_ms / 1e3})
-    return found
+    names = ("requests", "loads", "slots", "distinct", "batch")
+    table = pd.DataFrame([*product(*values)], columns=names).assign(
+        **dict.fromkeys(COLUMNS.keys() - {*names}, 1.0) | {"steps": 5000, "waiting": 200, "scheduling_s": 0.5}
+    )
+    table["duration_s"] = 5000 * predicted_ms(LAW, design(table)) / 1e3
+    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def a_file(folder: Path, table: list[dict[str, float]]) -> Path:

@@ -32,7 +32,7 @@ from experiments.infer.inference import SEEDS, infer
 from experiments.infer.posterior import posterior
 from experiments.infer.saying import NOT_FOUND, true_under
 from experiments.infer.searching import design, differences
-from experiments.infer.unknowns import Budget, Unknowns, read
+from experiments.infer.unknowns import Unknowns, read
 from experiments.studies.points import Point, points
 from experiments.studies.study import read_all
 from simlora.core.errors import InputError
@@ -187,29 +187,52 @@ def test_the_interval_holds_the_condition_under_which_the_claim_was_made(
 # The command
 
 
+SMALL = "budget: {design: 4, judged: 2, search: 1, draws: 1, rounds: 1, seeds: 2}"
+
+
+def written(folder: Path, *more: str) -> dict[str, bytes]:
+    """Run the command; return its files."""
+    assert command.main(["paper", "--jobs", "1", "--out", str(folder), *more]) == 0
+    return {name: (folder / f"paper.{name}").read_bytes() for name in ("md", "json", "csv", "png")}
+
+
+@pytest.fixture(scope="module")
+def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes]]:
+    """Return the folder of an inference, with its paper and what was kept, and the files that it wrote."""
+    folder = tmp_path_factory.mktemp("inferred")
+    a_paper(folder / "paper", UNKNOWNS + SMALL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SIMLORA_CACHE_DIR", str(folder / "kept"))
+        patch.setattr(command, "papers", lambda: {"paper": folder / "paper"})
+        return folder, written(folder)
+
+
+@pytest.fixture
+def inferred(first: tuple[Path, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return that folder, in the surroundings of its inference."""
+    folder, _ = first
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(folder / "kept"))
+    monkeypatch.setattr(command, "papers", lambda: {"paper": folder / "paper"})
+    return folder
+
+
 def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone(
-    paper: Unknowns, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    inferred: Path,
+    first: tuple[Path, dict[str, bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    budget = "budget: {design: 4, judged: 2, search: 1, draws: 1, rounds: 1, seeds: 2}"
-    (paper.folder / "unknowns.yaml").write_text(UNKNOWNS + budget)
-    monkeypatch.setattr(command, "papers", lambda: {"paper": paper.folder})
-    arguments = ["paper", "--jobs", "1", "--out", str(tmp_path)]
-
-    def written(*more: str) -> dict[str, bytes]:
-        assert command.main([*arguments, *more]) == 0
-        return {name: (tmp_path / f"paper.{name}").read_bytes() for name in ("md", "json", "csv", "png")}
-
-    first = written()
-    found = json.loads(first["json"])["claims"]
+    _, files = first
+    found = json.loads(files["json"])["claims"]
     assert set(found) == {"rate-small", "rate-large"}
-    conditions = board.conditions(tmp_path)
+    conditions = board.conditions(inferred)
     assert conditions["rate-small"].endswith("(fitted)")
     assert conditions["rate-large"] == found["rate-large"]["true_under"]
     monkeypatch.setattr("experiments.infer.evaluating._simulated", lambda *_: pytest.fail("simulated again"))
-    assert written() == first
-    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "nothing"))
-    assert written("--kept") == first
-    assert command.main([*arguments, "--kept", "--draws", "4"]) == 2
+    assert written(inferred) == files
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(inferred / "nothing"))
+    assert written(inferred, "--kept") == files
+    assert command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--draws", "4"]) == 2
     assert "--kept writes the page of the table as it is" in capsys.readouterr().err
 
 
@@ -234,10 +257,10 @@ def test_a_setting_is_printed_with_its_claims(
 
 
 def test_a_claim_comes_out_at_a_setting_if_the_mean_over_seeds_does_at_the_setting_as_printed(
-    paper: Unknowns,
+    inferred: Path,
 ) -> None:
-    budget = Budget(design=4, judged=2, search=1, draws=1, rounds=1, seeds=2)
-    found = infer(Evaluator(replace(paper, budget=budget), 1), lambda _: None)
+    paper = read(inferred / "paper")
+    found = infer(Evaluator(paper, 1), lambda _: None)
     told = [(one.claim, true_under(paper, one)) for one in found.predicted]
     printed = [(claim, text) for claim, text in told if NOT_FOUND not in text]
     assert printed
