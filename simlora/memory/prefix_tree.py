@@ -201,6 +201,10 @@ class PrefixTree:
                 comes.append(segment)
         return comes
 
+    def holds(self, request: Request) -> bool:
+        """Return whether a request has been admitted, even if nothing is cached for it."""
+        return request.id in self._held
+
     def ready_s(self, request: Request) -> float:
         """Return when all KV that a request holds is in HBM."""
         node, ready_s = self._held[request.id], 0.0

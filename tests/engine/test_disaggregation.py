@@ -319,6 +319,18 @@ def test_the_second_router_sees_the_caches_of_the_pool_that_decodes() -> None:
     assert log.tokens[2] == 41 - 24
 
 
+def test_a_request_that_is_computed_again_holds_what_it_found_before_others_that_come_make_room() -> None:
+    """In little memory one is preempted where it decodes, and admitted again together with one that is fetched."""
+    sizes = (9, 1, 1), (9, 1, 1), (17, 3, 7), (13, 5, 5), (9, 4, 4), (9, 2, 2)
+    rows = tuple(Row(at * 2**-10, 0, *size) for at, size in enumerate(sizes))
+    of = {"prefix_caching": True, "sessions": tuple("abcabc"), "capacity": 32, "network_bytes_per_s": 65536.0}
+    simulation, table, log = run(*rows, **of, ranks=(1,))
+    assert table.preemptions.sum() == 1
+    assert (table.status == "finished").all()
+    assert len(log.request) == 4
+    assert all(holds_nothing(replica) for replica in simulation.fleet.replicas)
+
+
 def test_requests_that_are_submitted_are_refused() -> None:
     with pytest.raises(InputError, match=r"cluster\.prefill_replicas is for requests of a trace"):
         DrivenSimulation(CASE.but(rows=(Row(0.0, None, 4, 2, 2),)).scenario())

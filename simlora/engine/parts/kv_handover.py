@@ -145,8 +145,13 @@ class KvReceiving(Deferring):
         prefilled = {request.id: request for request in requests if keeps(request)}
         if not prefilled:
             return requests
+        others = [request for request in requests if request.id not in prefilled]
+        kv = self._table.kv
+        if isinstance(kv, PrefixCachingKV):
+            for request in others:  # before room is made for those that come
+                kv.begin_with(request, self._replica.clock.now)
         self._admit(prefilled)
-        return [request for request in requests if request.id not in prefilled]
+        return others
 
     def _admit(self, requests: Mapping[int, Request]) -> None:
         replica, table, loader = self._replica, self._table, self._loader

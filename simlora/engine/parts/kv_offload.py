@@ -91,7 +91,9 @@ class PrefixCachingKV(InFlightKV):
         return self._steps_until_written(most, now_s)
 
     def begin_with(self, request: Request, now_s: float) -> None:
-        """A request is admitted, and holds what is cached of its prompt."""
+        """A request is admitted, and holds what is cached of its prompt, if it does not yet."""
+        if self.tree.holds(request):
+            return
         self._recorder.prefix_lookup(request)
         if segments := self.tree.hold(request, now_s):
             self._coming.append(segments)
