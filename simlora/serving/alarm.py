@@ -18,8 +18,8 @@ LEAST_S = 1e-6
 class Alarm:
     """Calls `ring` once, in the running event loop, so many wall seconds after it was set last.
 
-    Timers of uvloop have whole milliseconds, and those of less than half of one are over at once: of the steps of a
-    live cluster seven in eight came too early, and found nothing to do. So Linux's timerfd is used where it is there.
+    Timers of uvloop have whole milliseconds, and those of less than half of one are over at once: most steps of a live
+    cluster came too early and found nothing to do. So Linux's timerfd is used where it is there.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:
@@ -31,7 +31,7 @@ class Alarm:
             self._libc = ctypes.CDLL(None)
             self._fd = self._libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
         if self._fd >= 0:
-            self._closes = weakref.finalize(self, os.close, self._fd)
+            weakref.finalize(self, os.close, self._fd)
 
     def set(self, wait_s: float) -> None:
         """Ring after so many seconds, and not when it was set for before."""

@@ -90,4 +90,4 @@ class Ticket:
 
 
 def nothing() -> None:
-    """The head of the answer was not sent yet."""
+    """Send nothing: the head of the answer was not sent yet, or all of it was."""
