@@ -30,6 +30,9 @@ class Alarm:
         if sys.platform == "linux":
             self._libc = ctypes.CDLL(None)
             self._fd = self._libc.timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+            self._spec = (ctypes.c_long * 4)()  # struct itimerspec: no interval, then seconds and nanoseconds
+            self._settime = self._libc.timerfd_settime
+            self._settime.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
         if self._fd >= 0:
             weakref.finalize(self, os.close, self._fd)
 
@@ -54,8 +57,8 @@ class Alarm:
 
     def _set_fd(self, wait_s: float) -> None:
         whole_s = int(wait_s)
-        spec = (ctypes.c_long * 4)(0, 0, whole_s, int(1e9 * (wait_s - whole_s)))  # struct itimerspec
-        failed = self._libc.timerfd_settime(self._fd, 0, spec, None)
+        self._spec[2], self._spec[3] = whole_s, int(1e9 * (wait_s - whole_s))
+        failed = self._settime(self._fd, 0, self._spec, None)
         assert not failed, f"the timer cannot be set to {wait_s} s"
 
     def _rung(self) -> None:

@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from simlora.metrics.saturation import RATE_LIMITED
 from simlora.serving.errors import ApiError
-from simlora.serving.filler import json_of, text_of
+from simlora.serving.filler import text_of
 from simlora.serving.live_cluster import LiveCluster
 from simlora.serving.schemas import Wanted
 from simlora.serving.ticket import CRASHED, FAILED, FINISHED, REJECTED, Ticket
-from simlora.serving.token_events import TokenEvents
+from simlora.serving.token_events import EventText, TokenEvents
 
 JSON = "application/json"
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
@@ -37,7 +37,7 @@ class Answer:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
-        left = asyncio.ensure_future(_disconnected(receive))
+        left = asyncio.get_running_loop().create_task(_disconnected(receive))
         left.add_done_callback(self._leave)
         try:
             if self._wanted.stream:
@@ -106,12 +106,13 @@ class Answer:
 
     async def _stream(self, send: Send) -> None:
         """Send the head when a replica has the request, and an event for tokens that are due together."""
-        ticket, drift = self._ticket, self._cluster.drift
+        ticket = self._ticket
         if not await ticket.taken():
             await _send_whole(self._refusal().response(), send)
             return
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        events = TokenEvents(send, ticket, drift, self._event(), self._role() if self._chat else b"")
+        role = self._role() if self._chat else b""
+        events = TokenEvents(send, ticket, self._cluster.drift, self._events_text(), role)
         await ticket.ended()
         await events.all_sent()
         if ticket.status == FAILED:
@@ -131,20 +132,15 @@ class Answer:
         choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         return b"data: " + msgspec.json.encode(self._head | self._kind() | {"choices": [choice]}) + b"\n\n"
 
-    def _event(self) -> Callable[[int, int, bool], bytes]:
-        """Return what makes the event of the tokens from one number to another; the last has the reason of its end."""
+    def _events_text(self) -> EventText:
         head = b"data: " + msgspec.json.encode(self._head | self._kind())[:-1] + b',"choices":[{"index":0,'
         before = head + (b'"delta":{"content":' if self._chat else b'"text":')
-        after = b"}" if self._chat else b""
-        none = after + b',"logprobs":null,"finish_reason":null}]'
-        always = self._wanted.usage_always
-        some = after + b',"logprobs":null,"finish_reason":"%s"}]' % self._finish_of_stream()
+        after = (b"}" if self._chat else b"") + b',"logprobs":null,"finish_reason":'
+        usage = self._encoded_usage if self._wanted.usage_always else None
+        return EventText(before, after + b"null}]", after + b'"%s"}]' % self._finish_of_stream(), usage)
 
-        def event(begin: int, end: int, last: bool) -> bytes:
-            usage = b',"usage":' + msgspec.json.encode(self._usage(end)) if always else b""
-            return before + json_of(begin, end) + (some if last else none) + usage + b"}\n\n"
-
-        return event
+    def _encoded_usage(self, tokens: int) -> bytes:
+        return msgspec.json.encode(self._usage(tokens))
 
     def _finish_of_stream(self) -> bytes:
         submitted = self._ticket.submitted

@@ -170,18 +170,17 @@ class _Api:
     async def _body(self, request: Request) -> bytes:
         """Return the body of a request. Raises ApiError 413 for one that is too large, before all of it is read."""
         most = self._front.max_body_bytes
-        length = request.headers.get("content-length", "0")
-        read = int(length) if length.isdigit() else 0
         parts: list[bytes] = []
-        size = 0
-        if read <= most:
-            async for part in request.stream():
-                size += len(part)
-                if size > most:
-                    break
-                parts.append(part)
-        if max(read, size) > most:
-            raise ApiError(413, f"the body has more than {most} bytes (--max-body-bytes)")
+        size, more = 0, True
+        while more:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientDisconnect
+            part, more = message.get("body", b""), message.get("more_body", False)
+            parts.append(part)
+            size += len(part)
+            if size > most:
+                raise ApiError(413, f"the body has more than {most} bytes (--max-body-bytes)")
         return b"".join(parts)
 
 

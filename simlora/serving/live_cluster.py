@@ -56,7 +56,7 @@ class LiveCluster:
         self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
         self._tickets: dict[int, Ticket] = {}
         self._told: list[Ticket] = []  # that stream, and were told tokens in this step
-        self._alarm = Alarm(self._due)
+        self._alarm, self._alarm_s = Alarm(self._due), inf
         simulation.dispatcher.on_assign += (self._on_assign,)
         simulation.dispatcher.on_end += (self._on_finish,)
         simulation.recorder.on_lost += (self._on_lost,)
@@ -84,7 +84,9 @@ class LiveCluster:
     def healthy(self) -> bool:
         """Whether the simulator runs, and a replica takes requests or will."""
         fleet = self.simulation.fleet
-        return self.crashed is None and (bool(fleet.open.any()) or (fleet.is_expected and not self.alone))
+        if self.crashed is not None:
+            return False
+        return fleet.all_open or bool(fleet.open.any()) or (fleet.is_expected and not self.alone)
 
     # From outside -----------------------------------------------------------------------
 
@@ -158,12 +160,16 @@ class LiveCluster:
             ticket.send_due()
 
     def _due(self) -> None:
+        self._alarm_s = inf
         self.step()
         self._plan()
 
     def _plan(self) -> None:
-        """Set the timer to the next event."""
+        """Set the timer to the next event, unless it is; a request that arrives seldom changes that."""
         next_s = inf if self.crashed is not None else self.simulation.next_s()
+        if next_s == self._alarm_s:
+            return
+        self._alarm_s = next_s
         if next_s < inf:
             self._alarm.set(self.clock.wait_s(next_s))
         else:

@@ -9,25 +9,41 @@ from typing import Any
 from starlette.types import Send
 
 from simlora.serving.drift import Drift
+from simlora.serving.filler import json_of
 from simlora.serving.ticket import FINISHED, Ticket, nothing
 
 SENT = object()
 """Is returned in place of what a coroutine waits for when it has ended."""
 
 
+class EventText:
+    """The bodies of a stream's events: `before` a text and `after` it, or `after_last`; with the `usage` so far, if any."""
+
+    def __init__(
+        self, before: bytes, after: bytes, after_last: bytes, usage: Callable[[int], bytes] | None = None
+    ) -> None:
+        self._before, self._after, self._after_last, self._usage = before, after, after_last, usage
+
+    def of(self, begin: int, end: int, last: bool) -> bytes:
+        """Return the event of the tokens from one number to another; `last`: the answer ends with them."""
+        after = self._after_last if last else self._after
+        if self._usage is not None:
+            after += b',"usage":' + self._usage(end)
+        return b"".join((self._before, json_of(begin, end), after, b"}\n\n"))
+
+
 class TokenEvents:
     """Sends an event for the tokens that are due together.
 
     The cluster calls `send_due` after each step. It sends at once, and starts no task unless the connection takes no
-    more for now: to wake a task for every token took an eighth of the server's time. `event` makes the body of the
-    tokens from one number to another; `first` comes before the first of them. What the connection raises is raised by
-    `all_sent`, in the task of its own answer.
+    more for now: to wake a task for every token took an eighth of the server's time. `first` comes before the first event.
+    What the connection raises is raised by `all_sent`, in the task of its own answer.
     """
 
     def __init__(
-        self, send: Send, ticket: Ticket, drift: Drift, event: Callable[[int, int, bool], bytes], first: bytes
+        self, send: Send, ticket: Ticket, drift: Drift, text: EventText, first: bytes
     ) -> None:
-        self._send, self._ticket, self._drift, self._event, self._first = send, ticket, drift, event, first
+        self._send, self._ticket, self._drift, self._text, self._first = send, ticket, drift, text, first
         self._sent = 0
         self._going_on: asyncio.Future[None] | None = None
         ticket.send_due = self.send_due
@@ -40,7 +56,7 @@ class TokenEvents:
         if not due_s or self._going_on is not None:
             return
         ticket.due_s = []
-        body = self._first + self._event(self._sent, tokens, ticket.status == FINISHED)
+        body = self._first + self._text.of(self._sent, tokens, ticket.status == FINISHED)
         self._first, self._sent = b"", tokens
         sending = self._send({"type": "http.response.body", "body": body, "more_body": True}).__await__()
         try:

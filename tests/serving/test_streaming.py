@@ -13,7 +13,7 @@ from simlora.serving.alarm import Alarm
 from simlora.serving.drift import Drift
 from simlora.serving.live_clock import LiveClock
 from simlora.serving.ticket import Ticket
-from simlora.serving.token_events import TokenEvents
+from simlora.serving.token_events import EventText, TokenEvents
 
 
 class Connection:
@@ -35,9 +35,8 @@ class Connection:
 def events(connection: Connection) -> tuple[Ticket, TokenEvents, Drift]:
     """The events of an answer of which no token has come."""
     ticket, drift = Ticket(Submitted(1, 9), streams=True), Drift(LiveClock())
-    said = TokenEvents(
-        connection.send, ticket, drift, lambda begin, end, last: b"%d-%d " % (begin, end), b"head "
-    )
+    text = EventText(b"<", b">", b"> and no more")
+    said = TokenEvents(connection.send, ticket, drift, text, b"role ")
     return ticket, said, drift
 
 
@@ -54,7 +53,7 @@ def test_tokens_wait_together_for_a_connection_that_takes_no_more() -> None:
         ticket, said, drift = events(connection)
         connection.may_take.set()
         tell(ticket, 1)
-        assert connection.taken == [b"head 0-1 "], "at once, in no other task"
+        assert connection.taken == [b'role <"This">}\n\n'], "at once, in no other task"
         connection.may_take.clear()
         tell(ticket, 2)
         tell(ticket, 3, 4)
@@ -62,7 +61,7 @@ def test_tokens_wait_together_for_a_connection_that_takes_no_more() -> None:
         assert (connection.taken[1:], drift.tally.count) == ([], 1)
         connection.may_take.set()
         await said.all_sent()
-        assert connection.taken[1:] == [b"1-2 ", b"2-4 "]
+        assert connection.taken[1:] == [b'<" text">}\n\n', b'<" is filler:">}\n\n']
         assert drift.tally.count == 4
 
     asyncio.run(run())
