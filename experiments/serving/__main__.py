@@ -1,9 +1,10 @@
 """Measure what load simlora-serve holds: `python -m experiments.serving [--seconds S] [--rates R,R,…] [key=value …]`.
 
 Starts `simlora-serve` beside a client, a process each, and prints a row a rate: requests and streamed tokens a second,
-the server's drift (wall seconds from when a token is due until it is handed to its connection) and the share of a core
-that the server took. The client is on another core. First it says how late the machine itself is: a process that does
-nothing but look at the clock is stopped now and then, by others or by the host of a virtual machine.
+the server's drift (wall seconds from when a token is due until it is handed to its connection), the share of a core
+that the server took, and the share that the host of a virtual machine took from that core meanwhile. The client is on
+another core. First it says how late the machine itself is: a process that does nothing but look at the clock is stopped
+now and then, by others or by the host.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
@@ -38,6 +40,7 @@ HEADER = (
     "most",
     "seconds behind",
     "server's core",
+    "stolen",
 )
 
 
@@ -74,6 +77,13 @@ def stalled_s(core: int, seconds: float = 10.0) -> float:
     return float(lates_s[np.argmax(later <= 0.01 * seconds)])
 
 
+def stolen_s(core: int) -> float:
+    """Return the seconds that the host has taken from a core since the machine started; 0 where Linux does not say."""
+    lines = Path("/proc/stat").read_text().splitlines() if Path("/proc/stat").exists() else []
+    ticks = [line.split()[8] for line in lines if line.startswith(f"cpu{core} ")]
+    return int(ticks[0]) / os.sysconf("SC_CLK_TCK") if ticks else 0.0
+
+
 def metrics(address: str) -> dict[tuple[str, str], float]:
     """Return the samples of a server, by name and bucket."""
     with urllib.request.urlopen(f"{address}/metrics") as response:
@@ -97,11 +107,13 @@ def quantiles_s(before: dict[tuple[str, str], float], after: dict[tuple[str, str
     return [next(bound for bound, count in buckets if count >= share * total) for share in (0.5, 0.99, 1.0)]
 
 
-def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str]) -> tuple[str, ...]:
-    """Return what one rate gives."""
-    before = metrics(address)
+def row(
+    address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str], core: int
+) -> tuple[str, ...]:
+    """Return what one rate gives; the server is on that core."""
+    before, before_s = metrics(address), stolen_s(core)
     counted = run(load(address, rate_rps, tokens, adapters, int(rate_rps * seconds)))
-    after = metrics(address)
+    after, taken_s = metrics(address), stolen_s(core) - before_s
     median_s, p99_s, most_s = quantiles_s(before, after)
 
     def more(name: str) -> float:
@@ -117,6 +129,7 @@ def row(address: str, rate_rps: float, tokens: int, seconds: float, adapters: li
         f"<= {1000 * most_s:g} ms",
         f"{more('simlora:seconds_behind_total'):.0f}",
         f"{more('process_cpu_seconds_total') / counted.seconds:.0%}",
+        f"{taken_s / counted.seconds:.0%}",
     )
 
 
@@ -143,7 +156,7 @@ def main(seconds: float, rates: str, tokens: int, overrides: list[str]) -> None:
         run(load(address, 20, tokens, adapters, 100))
         print(*(f"{name:>14}" for name in HEADER))
         for rate_rps in map(float, rates.split(",")):
-            found = row(address, rate_rps, tokens, seconds, adapters)
+            found = row(address, rate_rps, tokens, seconds, adapters, cores[0])
             print(*(f"{cell:>14}" for cell in found), flush=True)
 
 

@@ -17,7 +17,7 @@ SENT = object()
 
 
 class EventText:
-    """The bodies of a stream's events: `before` a text and `after` it, or `after_last`; with the `usage` so far, if any."""
+    """Makes the bodies of events: `before` a text, `after` it or `after_last`, and with the `usage` so far, if any."""
 
     def __init__(
         self, before: bytes, after: bytes, after_last: bytes, usage: Callable[[int], bytes] | None = None
@@ -36,13 +36,11 @@ class TokenEvents:
     """Sends an event for the tokens that are due together.
 
     The cluster calls `send_due` after each step. It sends at once, and starts no task unless the connection takes no
-    more for now: to wake a task for every token took an eighth of the server's time. `first` comes before the first event.
-    What the connection raises is raised by `all_sent`, in the task of its own answer.
+    more for now: to wake a task for every token took an eighth of the server's time. `first` comes before the first
+    event. What the connection raises is raised by `all_sent`, in the task of its own answer.
     """
 
-    def __init__(
-        self, send: Send, ticket: Ticket, drift: Drift, text: EventText, first: bytes
-    ) -> None:
+    def __init__(self, send: Send, ticket: Ticket, drift: Drift, text: EventText, first: bytes) -> None:
         self._send, self._ticket, self._drift, self._text, self._first = send, ticket, drift, text, first
         self._sent = 0
         self._going_on: asyncio.Future[None] | None = None
