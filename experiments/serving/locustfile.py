@@ -10,7 +10,6 @@ from typing import Any
 
 import gevent
 from locust import HttpUser, constant_throughput, events, task
-from locust.exception import StopUser
 
 ASKED = json.loads(os.environ["LOCUST_ASKED"])
 NUMBERS = itertools.count()
@@ -28,8 +27,9 @@ class Asks(HttpUser):
         """Ask for one answer."""
         number = next(NUMBERS)
         if number >= ASKED["requests"]:
-            gevent.spawn(self.environment.runner.quit)  # which waits for this user, too
-            raise StopUser
+            if number == ASKED["requests"]:
+                gevent.spawn(self.environment.runner.quit)  # which stops each user when it waits
+            return
         body = {
             "model": ASKED["adapters"][number % len(ASKED["adapters"])],
             "prompt": ASKED["prompt"],
@@ -41,10 +41,10 @@ class Asks(HttpUser):
         whole = f'"completion_tokens":{ASKED["output_tokens"]}'.encode()
         began_s, times_s, ended = time.perf_counter(), [], b""
         with self.client.post("/v1/completions", json=body, stream=True, catch_response=True) as response:
-            for chunk in response.iter_content(chunk_size=None):
-                times_s += [time.perf_counter()] * chunk.count(
-                    b'"text"'
-                )  # of events, which have a token or several
+            connected = response.status_code > 0
+            for chunk in response.iter_content(chunk_size=None) if connected else ():
+                # An event has a token or several.
+                times_s += [time.perf_counter()] * chunk.count(b'"text"')
                 ended = ended[-1000:] + chunk
             if response.status_code == 200 and whole in ended:
                 response.success()
