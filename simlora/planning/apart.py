@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
-from simlora.config.engine_flags import PREFIX_CACHING, allowed_rank, engine
+from simlora.config.engine_flags import allowed_rank, engine
 from simlora.planning.machines import RANK, ROUTER, SLOTS, Machine, Traffic, key_of
 from simlora.sweeps.outcome import Overrides
 
@@ -41,6 +41,9 @@ class Apart(Protocol):
 
     def kinds(self, replicas: int, engine_name: str) -> list[Kind]:
         """Return both kinds of `replicas` in all, as an engine has them."""
+
+    def said(self, replicas: int) -> str:
+        """Return how `replicas` in all are divided, in words."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,11 @@ class HighRanks:
             Kind(self.replicas, f"for ranks above {self.rank}", large),
         ]
 
+    def said(self, replicas: int) -> str:
+        """Return how `replicas` in all are divided."""
+        low = f"{replicas - self.replicas} for ranks up to {self.rank}"
+        return f"{low} and {self.replicas} of {self.slots} slots for ranks above"
+
 
 @dataclass(frozen=True)
 class Prefilling:
@@ -97,9 +105,9 @@ class Prefilling:
         return (f"cluster.prefill_replicas={self.replicas}",)
 
     def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return settings with one router for both pools, neither of which looks for KV of earlier requests."""
+        """Return settings with one router for both pools."""
         routers = {DECODE_ROUTER: settings[ROUTER]} if ROUTER in settings else {}
-        return {**settings, PREFIX_CACHING: False, **routers}
+        return {**settings, **routers}
 
     def beside(self, replicas: int) -> Iterator[Prefilling]:
         """Yield one replica more or less that prefills, of `replicas` in all."""
@@ -111,20 +119,24 @@ class Prefilling:
         """Return the replicas that prefill, and those that decode."""
         prefill, decode = engine(engine_name).pools
         return [
-            Kind(self.replicas, "that prefill", {PREFIX_CACHING: False}, prefill),
-            Kind(replicas - self.replicas, "that decode", {PREFIX_CACHING: False}, decode),
+            Kind(self.replicas, "that prefill", {}, prefill),
+            Kind(replicas - self.replicas, "that decode", {}, decode),
         ]
+
+    def said(self, replicas: int) -> str:
+        """Return how `replicas` in all are divided."""
+        return f"{self.replicas} that prefill and {replicas - self.replicas} that decode"
 
 
 def ways(on: Machine, of: Traffic, replicas: int, stay_s: float, pools: bool) -> Iterator[Apart]:
     """Yield ways to divide `replicas` of a machine: by rank, and with `pools` by what they do.
 
-    A user who says where adapters are served, or that prefixes are cached, has said that there is none of these.
+    A user who says where adapters are served has said that none are set apart by rank.
     """
     given = {key_of(one).partition(".")[0] for one in on.overrides}
     if "placement" not in given:
         yield from by_rank(of, replicas, stay_s)
-    if pools and f"{PREFIX_CACHING}=true" not in on.overrides:
+    if pools:
         step = -(-(replicas - 1) // TRIED)
         yield from map(Prefilling, range(max(step // 2, 1), replicas, step or 1))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import Any
 
 from simlora.metrics.saturation import PAST
 from simlora.metrics.slo import ATTAINMENT
@@ -131,15 +132,21 @@ def _of_time(trials: Trials, outcome: Outcome) -> str:
 
 
 def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
-    """Return what one flag more or less does: how nearly the SLO is kept then, against the plan."""
+    """Return what one flag more or less does: how nearly the SLO is kept then, against the plan.
+
+    So does a replica more or less of a kind, of as many in all.
+    """
     seeds = trials.question.seeds
     found = []
-    candidates = []
+    candidates: list[tuple[str, Any, Candidate]] = []
     for settings in of.beside(one.settings, one.replicas):
         ((key, value),) = (new for new, old in zip(settings, one.settings, strict=True) if new != old)
         other = one.changed(settings=settings)
         if other.overrides(0) != one.overrides(0):  # unless how replicas are divided decides it
             candidates.append((key, value, other))
+    for apart in () if one.apart is None else one.apart.beside(one.replicas):
+        key, _, value = apart.overrides[-1].partition("=")
+        candidates.append((key, value, one.changed(apart=apart)))
     trials.run([candidate for _, _, candidate in candidates], seeds)
     for key, value, candidate in candidates:
         outcomes = trials.outcomes(candidate, seeds)
@@ -151,6 +158,7 @@ def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
                 trials.met(candidate, seeds),
                 any(outcome.summary["load"]["label"] == PAST for outcome in ran),
                 {name: fmean(o.figure(name) or 0.0 for o in ran) for name in FIGURES} if ran else {},
+                "" if candidate.apart in (one.apart, None) else candidate.apart.said(one.replicas),
             )
         )
     return found

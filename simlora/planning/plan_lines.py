@@ -67,7 +67,9 @@ def plan_lines(order: int, each: Planned, question: Question) -> Iterator[str]:
 
 
 def _flag(name: str, beside: Beside, activation_share: float) -> str:
-    """Return what is changed in the words of the engine's command."""
+    """Return what is changed: in the words of the engine's command, or how replicas are divided."""
+    if beside.divided:
+        return beside.divided
     if found := flag(name, beside.key, beside.value, activation_share):
         return " ".join(found)
     return f"without {' '.join(flag(name, beside.key, not beside.value, activation_share))}"

@@ -43,7 +43,7 @@ MANIFEST = "kubernetes_{}.yaml"
 class Beside:
     """A flag with another value: whether the plan still keeps its SLO with every seed, and the means of figures.
 
-    `past`: with some seed it is past saturation.
+    `past`: with some seed it is past saturation. `divided` says how replicas are divided, where that is what differs.
     """
 
     key: str
@@ -51,6 +51,7 @@ class Beside:
     met: bool
     past: bool
     figures: Mapping[str, float]
+    divided: str = ""
 
 
 @dataclass(frozen=True)

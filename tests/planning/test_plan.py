@@ -509,6 +509,9 @@ def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path: Path)
     assert (prefill + decode, first, then) == (best.candidate.replicas, "that prefill", "that decode")
     assert json.loads(started[started.index("--kv-transfer-config") + 1])["kv_connector"] == "NixlConnector"
     assert "router@decode_router=most_idle" in best.checked
+    others = {each.value: each for each in best.beside if each.key == "cluster.prefill_replicas"}
+    assert others, "as many replicas, otherwise divided"
+    assert all(f"{count} that prefill" in found.text() for count in others)
     found.save(tmp_path)
     names = [
         tree["metadata"]["name"] for tree in yaml.safe_load_all((tmp_path / "kubernetes_1.yaml").read_text())
@@ -526,3 +529,12 @@ def test_numbers_of_replicas_that_prefill_are_tried_all_over() -> None:
     assert tried(20) == [1, 4, 7, 10, 13, 16, 19]
     assert tried(1) == tried(5, pools=False) == []
     assert [one.replicas for one in Prefilling(3).beside(replicas=4)] == [2]
+
+
+@pytest.mark.parametrize("caches", [True, False])
+def test_replicas_that_prefill_and_that_decode_cache_prefixes_alike(caches: bool) -> None:
+    chosen, _ = on(user=ALIKE)
+    settings = ((ROUTER, "most_idle"), ("replica.prefix_caching", caches))
+    found = Candidate(chosen, 3, settings, apart=Prefilling(1)).overrides(0)
+    assert f"replica.prefix_caching={str(caches).lower()}" in found
+    assert {"cluster.prefill_replicas=1", "router@decode_router=most_idle"} <= set(found)
