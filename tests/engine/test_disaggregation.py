@@ -18,8 +18,9 @@ from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.kv_transfer import Handovers
-from simlora.policies.scheduling.base import Abort, SchedulerOutput
+from simlora.policies.scheduling.base import Abort, Scheduler, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
+from simlora.policies.scheduling.lcfs import Lcfs
 from simlora.policies.views import ReplicaView
 from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import TINY, Case, Row, apart
@@ -93,16 +94,26 @@ def test_layer_by_layer_the_last_one_comes_a_layer_after_the_pass_or_all_after_t
     assert table.finish_s[0] == pytest.approx(log.end_s[0] + steps_s(4, 41)), "no token is computed twice"
 
 
-def test_layer_by_layer_the_last_layers_of_a_pass_follow_each_other() -> None:
-    """Of two prompts in a pass that takes longer than their copies: the link sends both while they are computed."""
+@pytest.mark.parametrize(("scheduler", "order"), [(Fcfs, [0, 1]), (Lcfs, [1, 0])])
+def test_layer_by_layer_the_prompts_of_a_pass_follow_each_other(
+    scheduler: type[Scheduler], order: list[int]
+) -> None:
+    """Of two in a pass that takes longer than their copies: the link sends both while they are computed."""
     rows = Row(0.0, None, 40, 5, 5), Row(0.0, None, 20, 5, 5)
-    changes = {"kv_handover": "by_layer", "layers": 4, "network_bytes_per_s": 2.0**22}
-    _, table, log = run(*rows, **changes, max_num_batched_tokens=60)
+    case = CASE.but(rows=rows, kv_handover="by_layer", layers=4, network_bytes_per_s=2.0**22)
+    scenario = case.but(max_num_batched_tokens=60).scenario()
+    simulation = Simulation(replace(scenario, policies=replace(scenario.policies, scheduler=scheduler)))
+    table = simulation.run().requests()
     pass_s = prefill_s(40, 20)
     assert table.first_token_s.tolist() == [pass_s] * 2
     layers_s = [2**-9 + tokens * KV_BYTES / 2.0**22 for tokens in (40, 20)]
     assert 4 * sum(layers_s) < pass_s
-    assert log.end_s.tolist() == pytest.approx([pass_s + layers_s[0], pass_s + sum(layers_s)])
+    assert simulation.apart is not None
+    log = simulation.apart.transfers.log()
+    assert log.request.tolist() == order
+    first = order[0]
+    assert log.end_s.tolist() == pytest.approx([pass_s + layers_s[first], pass_s + sum(layers_s)])
+    assert log.begin_s[1] == pytest.approx(log.begin_s[0] + 4 * layers_s[first])
 
 
 def test_it_joins_the_running_batch_without_a_pass() -> None:

@@ -123,6 +123,7 @@ class KvTransfers:
         copies are such a stretch, one prompt after the other.
         """
         end_s, layer_s = start_s + pass_s, 0.0
+        together: list[Transfer] = []
         for request in requests:
             kept = self._streams[request.id] = self._new(request, source)
             kept.target_id, cached_tokens = self._choose(request, source.replica_id)
@@ -131,10 +132,11 @@ class KvTransfers:
             kept.layers = layers
             layer_s += self._layer_s(kept)
             kept.least_s = end_s + layer_s
+            together.append(kept)
+        if not together:
+            return
         begin_s = max(start_s + pass_s / layers, end_s - (layers - 1) * layer_s, self._clock.now)
-        for request in requests:
-            ask = partial(self._ask, self._streams[request.id])
-            self._clock.call(begin_s, STORE, request.id, ask)
+        self._clock.call(begin_s, STORE, together[0].request.id, partial(self._ask, together))
 
     def keep(self, request: Request, source: Source) -> None:
         """A prefill replica has all KV of a request's prompt."""
@@ -183,12 +185,11 @@ class KvTransfers:
         elif not kept.streams:
             kept.target_id, kept.wanted = target.replica_id, True
             self._size(kept, kept.request.cached_tokens)
-            self._ask(kept)
+            self._ask([kept])
 
-    def _ask(self, kept: Transfer) -> None:
-        if kept.wanted:
-            self._asked.append(kept)
-            self._begin()
+    def _ask(self, together: Sequence[Transfer]) -> None:
+        self._asked += (kept for kept in together if kept.wanted)
+        self._begin()
 
     def give_back(self, kept: Transfer) -> None:
         """A replica no longer waits for KV that is not there: it stays where it was computed, to be fetched again.
