@@ -21,6 +21,8 @@ from simlora.serving.server import new_loop
 PROMPT_TOKENS = 128
 PROMPT = "x" * (4 * PROMPT_TOKENS)
 """Of every request: the server counts four characters as a token."""
+KEPT_S = 4.0
+"""Seconds for which an idle connection is used again: the server, as vLLM does, closes one after 5 s."""
 END_OF_EVENT, END_OF_BODY = b"\n\n", b"0\r\n\r\n"
 
 
@@ -63,7 +65,7 @@ async def load(address: str, rate_rps: float, tokens: int, adapters: Sequence[st
             "ignore_eos": True,
             "stream": True,
         }
-        if idle:
+        if idle and idle[-1].idle_for_s() < KEPT_S:
             connection = idle.pop()
         else:
             _, connection = await loop.create_connection(
@@ -117,6 +119,10 @@ class _Connection(asyncio.Protocol):
             self._over()
         elif self in self._idle:  # the server keeps none for long
             self._idle.remove(self)
+
+    def idle_for_s(self) -> float:
+        """Return the seconds since the last bytes of an answer."""
+        return time.perf_counter() - self._last_s
 
     def close(self) -> None:
         """Close the connection."""
