@@ -6,10 +6,11 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from simlora.cli.guarded import DONE, add_config_dir, command_parser, guarded_options, overrides_of
+from simlora.cli.guarded import BAD_INPUT, DONE, add_config_dir, command_parser, guarded_options, overrides_of
 from simlora.cli.messages import say, show
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
@@ -34,7 +35,8 @@ examples
   curl localhost:8000/v1/models
   curl localhost:8000/v1/completions -d '{"model": "adapter_0", "prompt": "Hello", "max_tokens": 20, "stream": true}'
   curl localhost:8000/v1/load_lora_adapter -d '{"lora_name": "acme-r16", "lora_path": "/loras/acme"}'
-  curl localhost:8000/simlora/faults -d '{"kind": "fail", "replica": 0, "for_s": 30}'    slow, slow_link, refuse_loads
+  curl localhost:8000/simlora/faults -d '{"kind": "fail", "replica": 0, "for_s": 30}'     (other kinds: slow and
+                                              slow_link, with "factor": 3; refuse_loads)
   curl localhost:8000/metrics         vLLM's metrics; /simlora/state: the state as JSON; /simlora/: a page to look at
 
 It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
@@ -83,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--max-model-len",
         type=int,
         metavar="N",
-        help="tokens of prompt and answer (default: those of the KV pool)",
+        help="tokens of prompt and answer (default: the model's window, as far as the KV pool has room)",
     )
     add("--served-model-name", metavar="NAME", help="the base model's name (default: that of model)")
     add(
@@ -114,54 +116,82 @@ def _run(options: argparse.Namespace) -> int:
         raise InputError(INSTALL.format("simlora-serve", error.name)) from None
     from simlora.api.preparing import composed, ready
 
-    wishes = Wishes(
-        speed=options.speed,
-        per_replica=options.per_replica,
-        tokenizer=options.tokenizer,
-        output_tokens=options.output_tokens,
-        in_order=options.in_order,
-        max_model_len=options.max_model_len,
-        served_model_name=options.served_model_name,
-        max_body_bytes=options.max_body_bytes,
-        results=options.results is not None,
-    )
     overrides = overrides_of(options)
     config, choices = composed(overrides)
     setup = ready(config, choices, overrides)
-    live = Live(setup, wishes, options.record)
+    live = Live(setup, Wishes(**_wishes(options)))
     ports = [options.port + at if options.port else 0 for at in range(len(live.fronts))]
-    sockets = [listening(options.host, port) for port in ports]
-    shown = f"[{options.host}]" if ":" in options.host else options.host
-    addresses = [f"{shown}:{each.getsockname()[1]}" for each in sockets]
-    logging.basicConfig(format="simlora: %(message)s", stream=sys.stderr)
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(listening(options.host, port)) for port in ports]
+        folders = (
+            [] if options.results is None else _folders(options.results, len(ports), options.per_replica)
+        )
+        if options.record is not None:  # only now, as it takes the place of an earlier record
+            live.record(options.record)
+        shown = f"[{options.host}]" if ":" in options.host else options.host
+        addresses = [f"{shown}:{each.getsockname()[1]}" for each in sockets]
+        logging.basicConfig(format="simlora: %(message)s", stream=sys.stderr)
 
-    def started() -> None:
-        for notice in of_setup(setup):
-            say(f"notice: {notice}")
-        for line in notices(live, addresses):
-            show(line)
-        if options.host not in ("127.0.0.1", "::1", "localhost"):
-            say(f"notice: {options.host} may be reached by other machines, and there is no authentication")
+        def started() -> None:
+            for notice in of_setup(setup):
+                say(f"notice: {notice}")
+            for line in notices(live, addresses):
+                show(line)
+            if options.host not in ("127.0.0.1", "::1", "localhost"):
+                say(
+                    f"notice: {options.host} may be reached by other machines, and there is no authentication"
+                )
 
-    serve([app(front, live.fronts) for front in live.fronts], sockets, started)
+        serve([app(front, live.fronts) for front in live.fronts], sockets, started)
     live.close()
     for record in live.records:
-        show(f"{record.written:,} requests: {record.path}")
-    if options.results is not None:
-        for at, front in enumerate(live.fronts):
-            _save(live, front, options.results / str(at) if options.per_replica else options.results)
-    return DONE
+        show(f"{record.written:,} requests: {record.path}{record.beside()}")
+    saved = [_save(live, front, folder) for front, folder in zip(live.fronts, folders, strict=False)]
+    return DONE if all(saved) else BAD_INPUT
 
 
-def _save(live: Live, front: Front, folder: Path) -> None:
-    """Write the results of a front, or say why there are none."""
+def _wishes(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the fields of Wishes, which is not at hand where the web server is not installed."""
+    return {
+        "speed": options.speed,
+        "per_replica": options.per_replica,
+        "tokenizer": options.tokenizer,
+        "output_tokens": options.output_tokens,
+        "in_order": options.in_order,
+        "max_model_len": options.max_model_len,
+        "served_model_name": options.served_model_name,
+        "max_body_bytes": options.max_body_bytes,
+        "results": options.results is not None,
+    }
+
+
+def _folders(results: Path, ports: int, per_replica: bool) -> list[Path]:
+    """Return the folder of each port's results. Raises InputError for one that cannot be."""
+    folders = [results / str(at) for at in range(ports)] if per_replica else [results]
+    for each in folders:
+        try:
+            each.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"--results {each} cannot be written: {error.strerror}; must be a folder, or the name of a new one"
+            ) from None
+    return folders
+
+
+def _save(live: Live, front: Front, folder: Path) -> bool:
+    """Write the results of a front, or say why there are none; return whether that is as it should be."""
     try:
         result = live.result(front)
     except InputError as error:
         say(f"notice: no results in {folder}: {error}")
-        return
-    result.save(folder, report=live.setup.report)
+        return True
+    try:
+        result.save(folder, report=live.setup.report)
+    except InputError as error:  # the results of the other ports can still be written
+        say(f"error: {error}")
+        return False
     show(f"Results: {folder}")
+    return True
 
 
 if __name__ == "__main__":

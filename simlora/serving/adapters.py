@@ -25,6 +25,8 @@ class KnownAdapters:
     def __init__(self, cluster: LiveCluster, base: str) -> None:
         self._cluster, self.base = cluster, base
         self._numbers = {each.name: each.id for each in cluster.simulation.adapters}
+        began_s = int(cluster.clock.unix_s())
+        self._listed = {name: (name, began_s) for name in [base, *self._numbers]}
         self._loads = 0
         self.refuses_until_s = 0.0
         """The simulated time until which loads are refused."""
@@ -32,6 +34,10 @@ class KnownAdapters:
     def names(self) -> list[str]:
         """Return the names of the adapters."""
         return list(self._numbers)
+
+    def listed(self) -> list[tuple[str, str, int]]:
+        """Return name, path and time of day of the load of the base model and of each adapter."""
+        return [(name, *self._listed[name]) for name in [self.base, *self._numbers]]
 
     def number(self, model: str | None) -> int:
         """Return the number of the adapter that a request names, or BASE_MODEL. Raises ApiError 404."""
@@ -42,17 +48,22 @@ class KnownAdapters:
             raise ApiError(404, f"The model `{model}` does not exist.", "model")
         return found
 
-    def load(self, name: str, path: str, rank: int | None) -> int:
-        """Serve an adapter by a name; return its rank. Raises ApiError where that cannot be."""
+    def load(self, name: str, path: str, rank: int | None, in_place: bool = False) -> int:
+        """Serve an adapter by a name; return its rank. Raises ApiError where that cannot be.
+
+        `in_place`: instead of one that has the name.
+        """
         if self._cluster.clock.now_s() < self.refuses_until_s:
             raise ApiError(
                 500, f"The lora adapter '{name}' was not loaded: loads are refused (/simlora/faults)."
             )
-        if name in self._numbers or name == self.base:
+        if (name in self._numbers and not in_place) or name == self.base:
             raise ApiError(400, f"The lora adapter '{name}' has already been loaded.")
-        if name != name.strip() or not name.isprintable():
+        if name != name.strip() or not name.isprintable() or "," in name:
             raise ApiError(
-                400, f"lora_name is {name!r}, must be printable, without white space around", "lora_name"
+                400,
+                f"lora_name is {name!r}, must be printable, without commas and without white space around",
+                "lora_name",
             )
         if rank is None:
             rank = _in_config(path) or _in_name(name) or _in_name(path)
@@ -66,9 +77,10 @@ class KnownAdapters:
         known = {each.name for each in self._cluster.simulation.adapters}
         own = name if name not in known else f"{name}@{self._loads}"
         try:
-            self._numbers[name] = self._cluster.add_adapter(own, rank)
+            self._numbers[name] = self._cluster.add_adapter(own, rank, name)
         except InputError as error:
             raise ApiError(400, str(error)) from None
+        self._listed[name] = path or name, int(self._cluster.clock.unix_s())
         return rank
 
     def unload(self, name: str) -> None:

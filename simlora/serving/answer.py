@@ -78,7 +78,7 @@ class Answer:
         return Response(msgspec.json.encode(body), media_type=JSON)
 
     def _finish_reason(self) -> str:
-        return "length" if self._ticket.tokens == self._ticket.submitted.max_output_tokens else "stop"
+        return "length" if self._ticket.tokens == self._ticket.limit_tokens else "stop"
 
     def _usage(self, tokens: int) -> dict[str, Any]:
         ticket = self._ticket
@@ -143,8 +143,8 @@ class Answer:
         return msgspec.json.encode(self._usage(tokens))
 
     def _finish_of_stream(self) -> bytes:
-        submitted = self._ticket.submitted
-        return b"length" if submitted.output_tokens == submitted.max_output_tokens else b"stop"
+        ticket = self._ticket
+        return b"length" if ticket.submitted.output_tokens == ticket.limit_tokens else b"stop"
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:

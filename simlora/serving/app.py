@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any
 
@@ -28,6 +30,7 @@ from simlora.serving.state import state
 PAGE = files("simlora.serving") / "page.html"
 LONG = 100_000
 """Characters of a prompt, or token ids, from which it is read in a thread: 7 MB held up all streams for 0.8 s."""
+log = logging.getLogger("simlora.serving")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
 
@@ -47,6 +50,7 @@ def app(front: Front, fronts: Sequence[Front]) -> Starlette:
             Route("/ping", api.health, methods=["GET", "POST"]),
             Route("/version", api.version),
             Route("/metrics", api.metrics),
+            Route("/simlora/alive", api.alive),
             Route("/simlora/state", api.state),
             Route("/simlora/faults", _endpoint(api.fault), methods=["POST"]),
             Route("/simlora/", api.page),
@@ -87,36 +91,24 @@ class _Api:
     def _answer(self, submitted: Any, wanted: Completion | Chat, chat: bool) -> Answer:
         if not self._cluster.healthy:
             raise ApiError(503, "no replica takes requests")
-        ticket = self._cluster.submit(submitted, bool(wanted.stream))
+        limit_tokens = wanted.asked_tokens or self._front.max_model_len - submitted.prompt_tokens
+        ticket = self._cluster.submit(submitted, bool(wanted.stream), limit_tokens)
         model = wanted.model or self._front.adapters.base
         return Answer(
             self._cluster, ticket, wanted, chat, self._front.id("chatcmpl" if chat else "cmpl"), model
         )
 
     async def models(self, request: Request) -> Response:
-        base, created = self._front.adapters.base, int(self._cluster.clock.unix_s())
-        names = [base, *self._front.adapters.names()]
-        data = [
-            {
-                "id": name,
-                "object": "model",
-                "created": created,
-                "owned_by": "simlora",
-                "root": name,
-                "parent": None if name == base else base,
-                "max_model_len": self._front.max_model_len if name == base else None,
-            }
-            for name in names
-        ]
-        return _json({"object": "list", "data": data})
+        return _json({"object": "list", "data": self._front.models()})
 
     async def load(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), LoadAdapter)
         header = request.headers.get(RANK_HEADER)
-        if header is not None and not (header.isascii() and header.isdigit() and int(header)):
-            raise ApiError(400, f"{RANK_HEADER} is {header!r}, must be a whole number, at least 1")
+        digits = header is not None and header.isascii() and header.isdigit() and len(header) < 10
+        if header is not None and not (digits and int(header)):
+            raise ApiError(400, f"{RANK_HEADER} is {header[:60]!r}, must be a whole number, at least 1")
         rank = wanted.rank if header is None else int(header)
-        self._front.adapters.load(wanted.lora_name, wanted.lora_path, rank)
+        self._front.adapters.load(wanted.lora_name, wanted.lora_path, rank, wanted.load_inplace)
         return Response(
             f"Success: LoRA adapter '{wanted.lora_name}' added successfully.", media_type="text/plain"
         )
@@ -152,12 +144,18 @@ class _Api:
 
     # Ours -------------------------------------------------------------------------------
 
+    async def alive(self, request: Request) -> Response:
+        """Answer 200 unless the simulator has stopped with an error: a failed replica is no reason to start anew."""
+        return Response(status_code=200 if self._cluster.crashed is None else 500)
+
     async def state(self, request: Request) -> Response:
         found = state(self._cluster, self._front.adapters.base)
         if request.query_params.get("ports") == "all":
             every = [state(each.cluster, each.adapters.base) for each in self._fronts]
             found["replicas"] = [replica for each in every for replica in each["replicas"]]
             found["open_requests"] = sum(each["open_requests"] for each in every)
+            found["drift"] = max((each["drift"] for each in every), key=lambda drift: drift["p99_s"])
+            found["crashed"] = next((each["crashed"] for each in every if each["crashed"]), None)
         return _json(found)
 
     async def fault(self, request: Request) -> ASGIApp:
@@ -197,6 +195,9 @@ class _endpoint:  # noqa: N801  # it wraps a function, as a decorator does
             response = error.response()
         except ClientDisconnect:
             return  # before the end of its body: there is no request
+        except Exception as error:  # a fault of ours, which ends this request alone
+            log.exception("%s cannot be answered", scope["path"])
+            response = ApiError(500, f"{type(error).__name__}: {error}").response()
         await response(scope, receive, send)
 
 
@@ -216,9 +217,8 @@ def _json(body: object) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     """Answer for a path or a method that there is not."""
     assert isinstance(error, HTTPException)
-    body = {
-        "error": {"message": error.detail, "type": "NotFoundError", "param": None, "code": error.status_code}
-    }
+    kind = HTTPStatus(error.status_code).phrase
+    body = {"error": {"message": error.detail, "type": kind, "param": None, "code": error.status_code}}
     return Response(msgspec.json.encode(body), error.status_code, error.headers, JSON)
 
 

@@ -17,10 +17,17 @@ def begin(front: Front, fault: Fault) -> None:
     """Let something go wrong from now on. Raises ApiError 400 for a fault that cannot be.
 
     fail: the replica's host loses all that it has, and requests go on at other replicas with the tokens that they have;
-    behind a port of its own their connections break. slow, slow_link: what it computes, or copies, takes `factor` times
-    as long. refuse_loads: /v1/load_lora_adapter answers 500; weights that requests need are loaded as ever.
+    behind a port of its own their streams break, and other answers are a 503. slow, slow_link: what it computes, or
+    copies, takes `factor` times as long. refuse_loads: /v1/load_lora_adapter answers 500; weights that requests need
+    are loaded as ever.
     """
     cluster = front.cluster
+    last = cluster.number + cluster.scenario.cluster.replicas - 1
+    if fault.replica is not None and not cluster.number <= fault.replica <= last:
+        behind = f"{cluster.number} to {last}" if last > cluster.number else str(last)
+        raise ApiError(400, f"replica is {fault.replica}, must be {behind}, behind this port", "replica")
+    if fault.kind not in KINDS:
+        raise ApiError(400, f"kind is {fault.kind!r}, must be one of {', '.join(KINDS)}", "kind")
     cluster.clock.start()
     cluster.step()
     now_s = cluster.simulation.clock.now
@@ -36,10 +43,8 @@ def begin(front: Front, fault: Fault) -> None:
             incident = Failure(host=host, at_s=now_s, until_s=until_s)
         elif fault.kind == "slow":
             incident = Straggler(replica=replica, at_s=now_s, factor=fault.factor, until_s=until_s)
-        elif fault.kind == "slow_link":
-            incident = SlowLink(host=host, at_s=now_s, factor=fault.factor, until_s=until_s)
         else:
-            raise ApiError(400, f"kind is {fault.kind!r}, must be one of {', '.join(KINDS)}", "kind")
+            incident = SlowLink(host=host, at_s=now_s, factor=fault.factor, until_s=until_s)
         cluster.begin(incident)
     except InputError as error:
         raise ApiError(400, str(error)) from None

@@ -37,16 +37,30 @@ class Front:
         """Return a new id of an answer."""
         return f"{kind}-simlora-{self.cluster.number}-{next(self._ids)}"
 
+    def models(self) -> list[dict[str, Any]]:
+        """Return what /v1/models lists: the base model, and the adapters."""
+        known = self.adapters
+        return [
+            {
+                "id": name,
+                "object": "model",
+                "created": created_s,
+                "owned_by": "simlora",
+                "root": root,
+                "parent": None if name == known.base else known.base,
+                "max_model_len": self.max_model_len if name == known.base else None,
+            }
+            for name, root, created_s in known.listed()
+        ]
+
     def completion(self, wanted: Completion) -> Submitted:
         """Return the request of a completion. Raises ApiError."""
         text, ids = _prompt(wanted.prompt)
-        return self._submitted(wanted, text, ids, wanted.max_tokens)
+        return self._submitted(wanted, text, ids, wanted.asked_tokens)
 
     def chat(self, wanted: Chat) -> Submitted:
         """Return the request of a chat. Raises ApiError."""
-        return self._submitted(
-            wanted, text_of_chat(wanted.messages), None, wanted.max_completion_tokens or wanted.max_tokens
-        )
+        return self._submitted(wanted, text_of_chat(wanted.messages), None, wanted.asked_tokens)
 
     def _submitted(self, wanted: Wanted, text: str, ids: list[int] | None, asked: int | None) -> Submitted:
         adapter = self.adapters.number(wanted.model)

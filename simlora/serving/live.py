@@ -63,7 +63,7 @@ class Wishes:
 class Live:
     """The fronts of a configuration, in order of port, and what they record."""
 
-    def __init__(self, setup: Setup, wishes: Wishes, record: Path | None = None) -> None:
+    def __init__(self, setup: Setup, wishes: Wishes) -> None:
         """Raise InputError for what cannot be served live."""
         self.setup, self.wishes = setup, wishes
         scenario = setup.scenario
@@ -86,20 +86,23 @@ class Live:
         self.records: list[Record] = []
         for at, each in enumerate(scenarios(scenario, wishes.per_replica)):
             cluster = LiveCluster(each, self.clock, at, wishes.per_replica, keep)
-            if record is not None:
-                own = record.with_stem(f"{record.stem}-{at}") if wishes.per_replica else record
-                self.records.append(Record(cluster, own))
             self.fronts.append(
                 Front(
                     cluster=cluster,
                     adapters=KnownAdapters(cluster, wishes.served_model_name or scenario.model.name),
                     prompts=prompts,
                     lengths=of_answers[0] if of_answers else AnswerLengths(lengths, scenario.seed),
-                    max_model_len=wishes.max_model_len or _longest(each),
+                    max_model_len=_max_model_len(each, wishes.max_model_len),
                     max_body_bytes=wishes.max_body_bytes,
                     hashes=each.replica.prefix_caching,
                 )
             )
+
+    def record(self, path: Path) -> None:
+        """Record each front's requests, in files of their own. Raises InputError for one that cannot be written."""
+        for at, front in enumerate(self.fronts):
+            own = path.with_stem(f"{path.stem}-{at}") if self.wishes.per_replica else path
+            self.records.append(Record(front.cluster, own))
 
     def close(self) -> None:
         """Serve what is under way to its end at once, and complete the records."""
@@ -121,9 +124,14 @@ class Live:
         return result_of(replace(self.setup, scenario=scenario, window=None), simulation)
 
 
-def _longest(scenario: Scenario) -> int:
-    """Return the tokens that a request may have: as many as KV has room for, and the model's window."""
+def _max_model_len(scenario: Scenario, wanted: int | None) -> int:
+    """Return the tokens that a request may have: as many as KV has room for, and the model's window.
+
+    Raises InputError where more are wanted than KV has room for, as vLLM does.
+    """
     room = min(kind.replica.kv_token_budget for kind in scenario.kinds)
+    if wanted is not None:
+        return whole("--max-model-len", wanted, "tokens, as KV has room for", least=2, most=room)
     return min(room, WINDOWS.get(scenario.model.name, room))
 
 
@@ -199,7 +207,8 @@ def notices(live: Live, addresses: Sequence[str]) -> list[str]:
     setup, front = live.setup, live.fronts[0]
     adapters = len(setup.scenario.trace.adapters)
     order = "in its order" if live.wishes.in_order else "in no order"
-    lengths = live.wishes.output_tokens or f"as long as those of the workload, {order},"
+    fixed = live.wishes.output_tokens
+    lengths = f"{fixed:,} tokens long," if fixed else f"as long as those of the workload, {order},"
     return [
         f"serving {setup.about['system']} on {setup.scenario.cluster.replicas} x {setup.about['gpu']}, model "
         f"{front.adapters.base} and {adapters} adapters, at {live.wishes.speed:g} simulated seconds a second",

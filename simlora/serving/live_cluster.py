@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.submissions import Keep, Submitted
@@ -54,6 +55,7 @@ class LiveCluster:
         self.on_submit: tuple[Callable[[Ticket], None], ...] = ()
         self.on_end: tuple[Callable[[Ticket], None], ...] = ()
         self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
+        self._served_as: dict[str, str] = {}  # of adapters that came at run time, by the engine's name
         self._tickets: dict[int, Ticket] = {}
         self._told: list[Ticket] = []  # that stream, and were told tokens in this step
         self._alarm, self._alarm_s = Alarm(self._due), inf
@@ -65,6 +67,10 @@ class LiveCluster:
     def open_requests(self) -> int:
         """How many requests have not ended."""
         return len(self._tickets)
+
+    def name_of(self, adapter: Adapter) -> str:
+        """Return the name by which clients know an adapter."""
+        return self._served_as.get(adapter.name, adapter.name)
 
     def preemptions(self) -> list[int]:
         """Return the preemptions of each replica's requests, by the replica that has them now or had them last."""
@@ -90,11 +96,14 @@ class LiveCluster:
 
     # From outside -----------------------------------------------------------------------
 
-    def submit(self, submitted: Submitted, streams: bool) -> Ticket:
-        """A request arrives now; with the first one, simulated time begins."""
+    def submit(self, submitted: Submitted, streams: bool, limit_tokens: int) -> Ticket:
+        """A request arrives now; with the first one, simulated time begins.
+
+        Its client takes `limit_tokens` at most; the scheduler is told the longest answer that there could be.
+        """
         self.clock.start()
         self.step()
-        ticket = Ticket(submitted, streams)
+        ticket = Ticket(submitted, streams, limit_tokens)
         if self.crashed is not None:
             ticket.end(CRASHED, str(self.crashed))
             return ticket
@@ -128,9 +137,13 @@ class LiveCluster:
                 self._cancel(ticket)
         self._plan()
 
-    def add_adapter(self, name: str, rank: int) -> int:
-        """Serve a further adapter; return its number. Raises InputError as `DrivenSimulation.add_adapter` does."""
+    def add_adapter(self, name: str, rank: int, served_as: str) -> int:
+        """Serve a further adapter; return its number. Raises InputError as `DrivenSimulation.add_adapter` does.
+
+        Clients know it as `served_as`, as they knew another one before.
+        """
         number = self.simulation.add_adapter(name, rank)
+        self._served_as[name] = served_as
         self._happened("load", {"name": name, "rank": rank})
         return number
 
@@ -200,9 +213,8 @@ class LiveCluster:
         if ticket is None:
             return
         arrival_s, tokens = self.simulation.arrival_s(request), self.simulation.output_tokens(request)
-        self.tallies[replica].finished(
-            request, tokens, arrival_s, ticket.last_s, cut=tokens < ticket.submitted.output_tokens
-        )
+        limit, cut = ticket.limit_tokens, tokens < ticket.submitted.output_tokens
+        self.tallies[replica].finished(request, tokens, limit, arrival_s, ticket.last_s, cut)
         self._end(ticket, FINISHED, "")
 
     def _on_lost(self, request: Request, status: int, reason: str) -> None:

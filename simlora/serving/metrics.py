@@ -86,17 +86,15 @@ class VllmMetrics:
         yield from self._of_tallies(labels)
         yield self._adapters(replicas)
         config = InfoMetricFamily("vllm:cache_config", "The size of the KV pool")
-        first = replicas[0].config
-        blocks = first.kv_token_budget // first.block_size
-        config.add_metric(
-            (),
-            {
-                "block_size": str(first.block_size),
-                "num_gpu_blocks": str(blocks),
-                "engine": "0",
-                "enable_prefix_caching": str(first.prefix_caching),
-            },
-        )
+        for each in replicas:
+            own = each.config
+            sizes = {
+                "block_size": str(own.block_size),
+                "num_gpu_blocks": str(own.kv_token_budget // own.block_size),
+                "engine": str(each.id),
+                "enable_prefix_caching": str(own.prefix_caching),
+            }
+            config.add_metric((), sizes)
         yield config
         yield from self._own()
 
@@ -126,15 +124,22 @@ class VllmMetrics:
             yield _histogram(name, what, tallies, attribute, labels)
 
     def _adapters(self, replicas: list[Replica]) -> Metric:
-        """Return the running and the waiting adapters; its value is the time of day, as vLLM's."""
-        ran = {name for each in replicas for name in running_adapters(each)}
-        wait = {name for each in replicas for name in waiting_adapters(each)}
-        most = replicas[0].config.max_loras or len(self._cluster.simulation.adapters)
+        """Return the running and the waiting adapters of each replica; the value is the time of day, as vLLM's.
+
+        Of several behind one port each has its own, with `engine`; vLLM, which has one, has no such label.
+        """
+        cluster, several = self._cluster, len(replicas) > 1
         names = ("max_lora", "running_lora_adapters", "waiting_lora_adapters")
-        info = GaugeMetricFamily("vllm:lora_requests_info", "Running stats on lora requests.", labels=names)
-        info.add_metric(
-            (str(most), ",".join(sorted(ran)), ",".join(sorted(wait))), self._cluster.clock.unix_s()
+        info = GaugeMetricFamily(
+            "vllm:lora_requests_info",
+            "Running stats on lora requests.",
+            labels=(*names, "engine") if several else names,
         )
+        for each in replicas:
+            most = each.config.max_loras or len(cluster.simulation.adapters)
+            ran, wait = running_adapters(cluster, each), waiting_adapters(cluster, each)
+            labels = (str(most), ",".join(ran), ",".join(wait))
+            info.add_metric((*labels, str(each.id)) if several else labels, cluster.clock.unix_s())
         return info
 
     def _own(self) -> Iterator[Metric]:
@@ -204,14 +209,16 @@ def kv_usage(replica: Replica) -> float:
     return used / max(replica.config.kv_token_budget, 1)
 
 
-def running_adapters(replica: Replica) -> list[str]:
-    """Return the names of the adapters of admitted requests."""
-    return [replica.kv.adapters.adapter(id).name for id in replica.kv.adapters.pins]
+def running_adapters(cluster: LiveCluster, replica: Replica) -> list[str]:
+    """Return the names of the adapters of admitted requests, in alphabetical order."""
+    cache = replica.kv.adapters
+    return sorted({cluster.name_of(cache.adapter(id)) for id in cache.pins})
 
 
-def waiting_adapters(replica: Replica) -> list[str]:
-    """Return the names of the adapters of requests in the queue."""
-    return list({each.adapter.name for each in replica.table.queue if each.adapter is not None})
+def waiting_adapters(cluster: LiveCluster, replica: Replica) -> list[str]:
+    """Return the names of the adapters of requests in the queue, in alphabetical order."""
+    queue = replica.table.queue
+    return sorted({cluster.name_of(each.adapter) for each in queue if each.adapter is not None})
 
 
 def _gauge(name: str, what: str, values: Iterable[float], labels: list[tuple[str, str]]) -> Metric:

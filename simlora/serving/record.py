@@ -11,6 +11,7 @@ from typing import Any, TextIO
 from simlora.core.errors import InputError
 from simlora.serving.live_cluster import LiveCluster
 from simlora.serving.ticket import Ticket
+from simlora.workload.file import events_path
 
 COLUMNS = (
     "arrival_s",
@@ -21,11 +22,6 @@ COLUMNS = (
     "max_output_tokens",
     "block_hashes",
 )
-
-
-def events_path(path: Path) -> Path:
-    """Return where the events of a recorded trace lie: what else was asked for while it ran."""
-    return path.with_suffix(".events.jsonl")
 
 
 class Record:
@@ -54,6 +50,10 @@ class Record:
         cluster.on_submit += (self._rows.append,)
         cluster.on_end += (self._ended,)
         cluster.on_event += (self._happened,)
+
+    def beside(self) -> str:
+        """Return the words for the file of events, if there is one."""
+        return "" if self._events is None else f", and what else happened: {events_path(self.path)}"
 
     def close(self) -> None:
         """Write what is left, of requests that have not ended with the length that they would have."""

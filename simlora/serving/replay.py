@@ -15,7 +15,7 @@ from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.submissions import Submitted
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.scenario import Scenario
-from simlora.serving.record import events_path
+from simlora.workload.file import events_path
 
 INCIDENTS = {each.__name__.lower(): each for each in (Failure, Straggler, SlowLink)}
 

@@ -48,12 +48,22 @@ class Completion(Wanted, kw_only=True):
     prompt: str | list[Any]
     max_tokens: Positive | None = 16
 
+    @property
+    def asked_tokens(self) -> int | None:
+        """The tokens that an answer may have; None: as many as there is room for."""
+        return self.max_tokens
+
 
 class Chat(Wanted, kw_only=True):
     """`/v1/chat/completions`."""
 
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
     max_completion_tokens: Positive | None = None
+
+    @property
+    def asked_tokens(self) -> int | None:
+        """The tokens that an answer may have; None: as many as there is room for."""
+        return self.max_completion_tokens or self.max_tokens
 
 
 class Tokenize(msgspec.Struct, kw_only=True):
@@ -65,10 +75,11 @@ class Tokenize(msgspec.Struct, kw_only=True):
 
 
 class LoadAdapter(msgspec.Struct, kw_only=True):
-    """`/v1/load_lora_adapter`. `rank` is ours."""
+    """`/v1/load_lora_adapter`. `rank` is ours; `load_inplace` takes the place of one that has the name."""
 
     lora_name: Annotated[str, msgspec.Meta(min_length=1)]
     lora_path: str = ""
+    load_inplace: bool = False
     rank: Positive | None = None
 
 
@@ -78,7 +89,7 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
     lora_name: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class Fault(msgspec.Struct, kw_only=True):
+class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`/simlora/faults`. `replica`: None: the first one of the port; `for_s` are simulated seconds; None: for good."""
 
     kind: str

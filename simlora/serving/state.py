@@ -43,11 +43,11 @@ def _replica(cluster: LiveCluster, replica: Replica) -> dict[str, Any]:
         "prefilling": len(table.prefill),
         "running": len(table.batch.members),
         "held": {status.name.lower(): len(table.held[status]) for status in RequestStatus},
-        "running_adapters": sorted(running_adapters(replica)),
-        "waiting_adapters": sorted(waiting_adapters(replica)),
+        "running_adapters": running_adapters(cluster, replica),
+        "waiting_adapters": waiting_adapters(cluster, replica),
         "adapters": [
             {
-                "name": each.name,
+                "name": cluster.name_of(each),
                 "rank": each.rank,
                 "requests": adapters.running(each.id),
                 "loading": adapters.ready_s[each.id] > now_s,

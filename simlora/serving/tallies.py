@@ -75,9 +75,11 @@ class Tallies:
         self.generation_tokens += 1
         self.gap_s.add(gap_s)
 
-    def finished(self, request: Request, tokens: int, arrival_s: float, end_s: float, cut: bool) -> None:
-        """A request has its last token; `cut`: because its client has gone."""
-        whole = tokens == request.max_output_tokens
+    def finished(
+        self, request: Request, tokens: int, limit: int, arrival_s: float, end_s: float, cut: bool
+    ) -> None:
+        """A request has its last token, of `limit` at most; `cut`: because its client has gone."""
+        whole = tokens == limit
         self.ended["abort" if cut else "length" if whole else "stop"] += 1
         self.preemptions += request.preemptions
         self.latency_s.add(end_s - arrival_s)
@@ -87,7 +89,7 @@ class Tallies:
         self.decode_s.add(end_s - request.first_token_s)
         self.prompts.add(request.prompt_tokens)
         self.generations.add(tokens)
-        self.max_tokens.add(request.max_output_tokens)
+        self.max_tokens.add(limit)
 
     def lost(self, request: Request, status: int) -> None:
         """A request was aborted or rejected."""

@@ -20,9 +20,10 @@ __all__ = ["ABORTED", "CRASHED", "FAILED", "FINISHED", "REJECTED", "Ticket"]
 class Ticket:
     """`tokens` were told so far, the first at `first_s` and the last at `last_s`, simulated.
 
-    `status` is 0 until the request has ended; then it is FINISHED, ABORTED, REJECTED, FAILED or CRASHED, with the
-    `reason`. `replica` is the last one that it was given to; -1: none. Of one that `streams`, `due_s` are the times of
-    the tokens that were not sent yet, and `send_due` sends them.
+    An answer of `limit_tokens` ends because of its length. `status` is 0 until the request has ended; then it is
+    FINISHED, ABORTED, REJECTED, FAILED or CRASHED, with the `reason`. `replica` is the last one that it was given to;
+    -1: none. Of one that `streams`, `due_s` are the times of the tokens that were told since `send_due` was called,
+    which sends them.
     """
 
     __slots__ = (
@@ -30,6 +31,7 @@ class Ticket:
         "due_s",
         "first_s",
         "last_s",
+        "limit_tokens",
         "reason",
         "replica",
         "request",
@@ -41,8 +43,8 @@ class Ticket:
     )
     request: Request
 
-    def __init__(self, submitted: Submitted, streams: bool) -> None:
-        self.submitted, self.streams = submitted, streams
+    def __init__(self, submitted: Submitted, streams: bool, limit_tokens: int = 0) -> None:
+        self.submitted, self.streams, self.limit_tokens = submitted, streams, limit_tokens
         self.tokens = self.status = 0
         self.replica = -1
         self.first_s = self.last_s = 0.0

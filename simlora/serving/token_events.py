@@ -50,10 +50,13 @@ class TokenEvents:
     def send_due(self) -> None:
         """Send the tokens that were not sent yet, unless those before them are still on their way."""
         ticket = self._ticket
-        due_s, tokens = ticket.due_s, ticket.tokens
-        if not due_s or self._going_on is not None:
+        if ticket.due_s:
+            # Handed over as far as this server goes: how long a connection takes no more is its client's affair.
+            self._drift.add(ticket.due_s)
+            ticket.due_s = []
+        tokens = ticket.tokens
+        if tokens == self._sent or self._going_on is not None:
             return
-        ticket.due_s = []
         body = self._first + self._text.of(self._sent, tokens, ticket.status == FINISHED)
         self._first, self._sent = b"", tokens
         sending = self._send({"type": "http.response.body", "body": body, "more_body": True}).__await__()
@@ -63,10 +66,8 @@ class TokenEvents:
             self._going_on = asyncio.get_running_loop().create_future()
             self._going_on.set_exception(error)
             return
-        if waits_for is SENT:
-            self._drift.add(due_s)
-        else:
-            self._going_on = asyncio.ensure_future(self._go_on(_Rest(sending, waits_for), due_s))
+        if waits_for is not SENT:
+            self._going_on = asyncio.ensure_future(self._go_on(_Rest(sending, waits_for)))
 
     async def all_sent(self) -> None:
         """Wait until the connection has taken all tokens there are."""
@@ -74,9 +75,8 @@ class TokenEvents:
             await self._going_on
         self._ticket.send_due = nothing  # so that both are freed without a search for cycles
 
-    async def _go_on(self, sending: Awaitable[None], due_s: list[float]) -> None:
+    async def _go_on(self, sending: Awaitable[None]) -> None:
         await sending
-        self._drift.add(due_s)
         self._going_on = None
         self.send_due()
 

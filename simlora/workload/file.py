@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -69,6 +70,12 @@ class File:
                 f"{table.path}: arrival_s begins at {start_s:.10g} s; it now begins at 0, and so do window, until_s "
                 "and the times of incidents.",
             )
+        events = events_path(Path(table.path))
+        if events.exists():
+            notices += (
+                f"{table.path}: {events.name} beside it has what else happened while it was recorded (faults, clients "
+                "that left, adapters that came), which this run leaves out; simlora.serving.replay.replay repeats it.",
+            )
         del table.columns["arrival_s"]  # half the file's memory, and nothing below shows it
         outputs = narrow(tokens(table, "output_tokens"))
         adapter, specs = _adapters(table)
@@ -92,6 +99,11 @@ class File:
             source=table.path,
             notices=notices,
         )
+
+
+def events_path(path: Path) -> Path:
+    """Return where the events of a trace that simlora-serve recorded lie: what else was asked for while it ran."""
+    return path.with_suffix(".events.jsonl")
 
 
 def _is_late(first_s: float, last_s: float, requests: int) -> bool:

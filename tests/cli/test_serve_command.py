@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,15 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     assert pd.read_csv(tmp_path / "seen.csv").output_tokens.tolist() == [4]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert summary["requests"]["finished"] == 1
+
+
+def test_a_port_that_is_taken_leaves_an_earlier_record_as_it_is(tmp_path):
+    (tmp_path / "seen.csv").write_text("earlier")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = ["--port", str(taken.getsockname()[1]), "--record", "seen.csv", *RUN]
+        ended = subprocess.run([*SERVE, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "cannot listen on" in ended.stderr) == (2, True)
+    assert (tmp_path / "seen.csv").read_text() == "earlier"
 
 
 def test_without_a_web_server_it_says_what_to_install(tmp_path):

@@ -42,7 +42,10 @@ def setup(*overrides: str) -> Setup:
 
 def live(*overrides: str, wishes: Wishes = FAST, record: Path | None = None) -> Live:
     """A live cluster that nothing was asked of."""
-    return Live(setup(*(overrides or SLORA)), wishes, record)
+    found = Live(setup(*(overrides or SLORA)), wishes)
+    if record is not None:
+        found.record(record)
+    return found
 
 
 def asked(front: Front, ask: Callable[[httpx.AsyncClient], Awaitable[Any]]) -> Any:

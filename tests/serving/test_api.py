@@ -135,8 +135,10 @@ def test_a_body_that_is_too_large_is_not_read() -> None:
 
 
 def test_a_request_that_could_never_run_is_refused() -> None:
-    front = live(wishes=Wishes(max_model_len=10**6)).fronts[0]
-    found = post(front, "/v1/completions", {"prompt": "x" * 400_000, "max_tokens": 5})
+    """Its tokens fit the KV pool, but not with its adapter."""
+    front = live(*SLORA, "replica.kv_token_budget=4000", wishes=Wishes(max_model_len=4000)).fronts[0]
+    asks = {"model": front.adapters.names()[0], "prompt": "x" * 4 * 3_990, "max_tokens": 5}
+    found = post(front, "/v1/completions", asks)
     assert found.status_code == 422
     assert "could never run here, because" in found.json()["error"]["message"]
 
@@ -209,14 +211,24 @@ def test_a_body_whose_client_leaves_before_its_end_is_no_request() -> None:
 
 
 def test_a_long_prompt_is_counted_beside_the_streams() -> None:
-    front = live(wishes=Wishes(max_model_len=10**6)).fronts[0]
+    front = live().fronts[0]
     assert post(front, "/tokenize", {"prompt": "x" * 400_002}).json()["count"] == 100_001
 
 
 def test_requests_are_as_long_as_the_model_s_window_and_kv_allow() -> None:
     assert get(live().fronts[0], "/v1/models").json()["data"][0]["max_model_len"] == 2048
-    small = live(*SLORA, "replica.kv_token_budget=1000").fronts[0]
-    assert get(small, "/v1/models").json()["data"][0]["max_model_len"] == 1000
+    small = (*SLORA, "replica.kv_token_budget=1000")
+    assert get(live(*small).fronts[0], "/v1/models").json()["data"][0]["max_model_len"] == 1000
+    with pytest.raises(InputError, match=r"--max-model-len is 1001, must be .* at most 1,000"):
+        live(*small, wishes=Wishes(max_model_len=1001))
+
+
+@pytest.mark.parametrize(("asked_for", "reason"), [({}, "stop"), ({"max_tokens": 20}, "length")])
+def test_an_answer_ends_for_its_length_only_where_its_client_set_it(asked_for: Any, reason: str) -> None:
+    front = live(wishes=Wishes(speed=1000.0, output_tokens=20)).fronts[0]
+    chat = {"messages": [{"role": "user", "content": "Hello"}], **asked_for}
+    found = post(front, "/v1/chat/completions", chat).json()
+    assert (found["usage"]["completion_tokens"], found["choices"][0]["finish_reason"]) == (20, reason)
 
 
 def test_models_health_version_and_tokens(tmp_path: Path) -> None:
@@ -229,6 +241,7 @@ def test_models_health_version_and_tokens(tmp_path: Path) -> None:
     assert get(front, "/version").json()["version"].startswith("simlora-")
     assert get(front, "/v1/nothing").status_code == 404
     assert get(front, "/v1/completions").json()["error"]["code"] == 405
+    assert get(front, "/simlora/alive").status_code == 200
     found = post(front, "/tokenize", {"prompt": "abcdefgh"}).json()
     assert (found["count"], len(found["tokens"])) == (2, 2)
     assert post(front, "/tokenize", {"messages": CHAT["messages"]}).json()["count"] > 1
@@ -249,8 +262,9 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     front = live(*VLLM).fronts[0]
     (tmp_path / "adapter_config.json").write_text('{"r": 4}')
 
-    def load(name: str, path: str = "", **headers: str) -> tuple[int, str]:
-        found = post(front, "/v1/load_lora_adapter", {"lora_name": name, "lora_path": path}, **headers)
+    def load(name: str, path: str = "", load_inplace: bool = False, **headers: str) -> tuple[int, str]:
+        body = {"lora_name": name, "lora_path": path, "load_inplace": load_inplace}
+        found = post(front, "/v1/load_lora_adapter", body, **headers)
         return found.status_code, found.text
 
     assert load("acme-r8") == (200, "Success: LoRA adapter 'acme-r8' added successfully.")
@@ -262,7 +276,8 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     assert "The rank of the lora adapter 'delta' is not known" in load("delta")[1]
     assert load("delta", **{"x-lora-rank": "much"})[0] == 400
     assert load("delta-r8", **{"x-lora-rank": "0"})[0] == 400
-    assert load("two\nlines-r8")[0] == load(" padded-r8")[0] == 400
+    assert load("two\nlines-r8")[0] == load(" padded-r8")[0] == load("one,two-r8")[0] == 400
+    assert load("delta", **{"x-lora-rank": "9" * 5000})[0] == 400
     assert load("delta-r1024")[0] == 400, "no slot holds it"
     answer = post(front, "/v1/completions", PROMPT | {"model": "acme-r8"})
     assert answer.status_code == 200
@@ -272,6 +287,12 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     assert post(front, "/v1/unload_lora_adapter", {"lora_name": "acme-r8"}).status_code == 404
     assert post(front, "/v1/completions", PROMPT | {"model": "acme-r8"}).status_code == 404
     assert load("acme-r8")[0] == 200
+    assert load("acme-r8", load_inplace=True)[0] == 200
+    post(front, "/v1/completions", PROMPT | {"model": "acme-r8"})
+    (replica,) = get(front, "/simlora/state").json()["replicas"]
+    assert "acme-r8" in {each["name"] for each in replica["adapters"]}, (
+        "by its own name, each time it was loaded"
+    )
     assert post(front, "/v1/completions", PROMPT | {"model": "acme-r8"}).status_code == 200
     assert front.cluster.simulation.recorder.adapter_loads == 2, "loaded anew, as another adapter"
 

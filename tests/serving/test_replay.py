@@ -15,9 +15,9 @@ from simlora.api import simulate
 from simlora.core.errors import InputError
 from simlora.serving.faults import begin
 from simlora.serving.live import Live, Wishes, scenarios
-from simlora.serving.record import events_path
 from simlora.serving.replay import replay
 from simlora.serving.schemas import Fault
+from simlora.workload.file import File, events_path
 from tests.serving.conftest import SLORA, VLLM, asked, live, post, setup
 
 TIMES = ["arrival_s", "admitted_s", "first_token_s", "finish_s", "cold_start_s"]
@@ -103,6 +103,7 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
     assert events_path(path).exists()
     (scenario,) = scenarios(setup(*FOUR, "replica.max_num_seqs=2").scenario, per_replica=False)
     assert_same_times(served, replay(scenario, path).recorder.requests())
+    assert "seen.events.jsonl beside it has what else happened" in File(str(path)).build(0).notices[-1]
 
 
 def test_each_replica_by_itself_is_replayed_by_itself(tmp_path: Path) -> None:
@@ -122,8 +123,10 @@ def test_each_replica_by_itself_is_replayed_by_itself(tmp_path: Path) -> None:
 
 def test_a_record_is_complete_where_nothing_could_be_served(tmp_path: Path) -> None:
     path = tmp_path / "seen.csv"
-    found = live(wishes=Wishes(speed=20.0, max_model_len=10**6), record=path)
-    post(found.fronts[0], "/v1/completions", {"prompt": "x" * 400_000, "max_tokens": 5})
+    small = (*SLORA, "replica.kv_token_budget=4000")
+    found = live(*small, wishes=Wishes(speed=20.0, max_model_len=4000), record=path)
+    asks = {"model": found.fronts[0].adapters.names()[0], "prompt": "x" * 4 * 3_990, "max_tokens": 5}
+    post(found.fronts[0], "/v1/completions", asks)
     found.close()
     assert len(pd.read_csv(path)) == 1
     with pytest.raises(InputError, match="is rejected"):

@@ -100,12 +100,23 @@ def test_each_replica_of_one_port_has_its_metrics() -> None:
     assert state["router"] == "RoundRobin"
 
 
+def test_adapters_of_several_replicas_behind_a_port_are_told_apart() -> None:
+    front = live(*VLLM, "cluster.replicas=2", "router=round_robin", wishes=Wishes(speed=1000.0)).fronts[0]
+    for name in front.adapters.names()[:2]:
+        post(front, "/v1/completions", {"model": name, "prompt": "Hello", "max_tokens": 2})
+    found = samples(get(front, "/metrics").text)
+    assert [labels["engine"] for labels, _ in found["vllm:lora_requests_info"]] == ["0", "1"]
+    assert [labels["engine"] for labels, _ in found["vllm:cache_config_info"]] == ["0", "1"]
+
+
 def test_faults_that_cannot_be_are_refused_and_loads_can_be() -> None:
     front = live(*SLORA, wishes=Wishes(speed=1000.0)).fronts[0]
     for fault in (
         {"kind": "melt"},
         {"kind": "slow", "replica": 7},
+        {"kind": "refuse_loads", "replica": 7},
         {"kind": "fail", "for_s": 0},
+        {"kind": "fail", "for": 30},
         {"kind": "slow", "factor": -1},
         {},
     ):
