@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import re
@@ -9,21 +10,28 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pandas as pd
 import pytest
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import Response
 
 from simlora.cli.record import main
 from simlora.core.errors import InputError
+from simlora.serving.completion_log import CompletionLog
 from simlora.serving.filler import text_of
-from simlora.serving.proxy import CompletionLog, proxy
+from simlora.serving.proxy import proxy
 from tests.serving.conftest import asked_of, listens, live, serves
 
 HELLO = {"model": "adapter_1", "prompt": "Hello, how are you?", "max_tokens": 6, "ignore_eos": True}
+DEEP = b"[" * 100_000
+STREAM = b"text/event-stream"
 RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
 
 
@@ -37,7 +45,7 @@ def upstream() -> Iterator[str]:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[CompletionLog]:
     """A log without entries."""
-    found = CompletionLog(tmp_path / "seen.log.jsonl")
+    found = CompletionLog(tmp_path / "seen.log.jsonl", "the-base-model")
     yield found
     found.close()
 
@@ -45,6 +53,24 @@ def log(tmp_path: Path) -> Iterator[CompletionLog]:
 def entries(log: CompletionLog) -> list[dict[str, Any]]:
     """What is in a log."""
     return [json.loads(line) for line in log.path.read_text().splitlines()]
+
+
+@contextmanager
+def says(
+    answer: bytes, kind: bytes = b"application/json", *headers: tuple[bytes, bytes]
+) -> Iterator[tuple[str, list[tuple[Headers, bytes]]]]:
+    """Give one answer to every request; yield the address, and the headers and bodies that come."""
+    heard = list[tuple[Headers, bytes]]()
+
+    async def application(scope: Any, receive: Any, send: Any) -> None:
+        request = Request(scope, receive)
+        heard.append((request.headers, await request.body()))
+        response = Response(answer)
+        response.raw_headers += [(b"content-type", kind), *headers]
+        await response(scope, receive, send)
+
+    with serves([application]) as (address,):
+        yield address, heard
 
 
 def ask(upstream: str, log: CompletionLog, *bodies: dict[str, Any] | bytes) -> list[httpx.Response]:
@@ -87,6 +113,119 @@ def test_a_stream_is_as_the_client_asked_for_it_and_its_usage_is_kept(
     (entry,) = entries(log)
     assert (entry["prompt_tokens"], entry["completion_tokens"]) == (5, 6)
     assert 0 < entry["ttft_s"] < entry["latency_s"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "model"),
+    [
+        (b'{"model": "its-own"}', b"application/json", "its-own"),
+        (b'data: {"model": "its-own", "choices": [1]}\n\ndata: [DONE]\n\n', STREAM, "its-own"),
+        (b"{}", b"application/json", "the-base-model"),
+        (b"data: [DONE]\n\n", STREAM, "the-base-model"),
+    ],
+)
+def test_a_request_without_a_model_has_the_answer_s_or_else_the_base_model(
+    log: CompletionLog, answer: bytes, kind: bytes, model: str
+) -> None:
+    with says(answer, kind) as (address, _):
+        ask(address, log, {"prompt": "Hi", "max_tokens": 2}, {**HELLO, "model": "the-client-s"})
+    assert [entry["model"] for entry in entries(log)] == [model, "the-client-s"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [({"code": 503}, 503), ({"message": "no code"}, 500), ({"code": "overloaded"}, 500), ({"code": 0}, 500), ("", 200)],
+)  # fmt: skip
+def test_a_stream_that_ends_with_an_error_has_the_status_of_that(
+    log: CompletionLog, error: Any, status: int
+) -> None:
+    pieces = [{"choices": [{"text": "a"}]}, {"error": error}]
+    stream = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in pieces)
+    with says(stream, STREAM) as (address, _):
+        (found,) = ask(address, log, {**HELLO, "stream": True})
+    assert found.content == stream
+    assert [entry["status"] for entry in entries(log)] == [status]
+
+
+def test_usage_that_is_no_object_is_handed_on(log: CompletionLog) -> None:
+    stream = b'data: {"choices": [1], "usage": 5}\n\ndata: [DONE]\n\n'
+    with says(stream, STREAM) as (address, _):
+        (found,) = ask(address, log, {**HELLO, "stream": True})
+    assert found.content == stream
+    assert [entry["prompt_tokens"] for entry in entries(log)] == [None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model" : "m",\n "prompt": "\xc3\xa9", "temperature": 1e-0}',
+        b'{"stream":true, "stream_options" : {"include_usage":true}, "model":"m"}',
+        b'{"stream":true, "stream_options":"which the server refuses"}',
+    ],
+)
+def test_a_body_to_which_nothing_is_added_is_handed_on_to_the_byte(log: CompletionLog, body: bytes) -> None:
+    with says(b"{}") as (address, heard):
+        ask(address, log, body)
+    assert [sent for _, sent in heard] == [body]
+
+
+def test_usage_is_asked_for_beside_other_options_of_a_stream(log: CompletionLog) -> None:
+    with says(b"data: [DONE]\n\n", STREAM) as (address, heard):
+        ask(address, log, {**HELLO, "stream": True, "stream_options": {"include_obfuscation": False}})
+    (sent,) = [json.loads(body) for _, body in heard]
+    assert sent == {
+        **HELLO, "stream": True, "stream_options": {"include_obfuscation": False, "include_usage": True},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/models"])
+def test_headers_that_are_repeated_stay_apart(log: CompletionLog, path: str) -> None:
+    cookies = [(b"set-cookie", b"a=1; expires=Mon, 1 Jan 2029"), (b"Set-Cookie", b"b=2")]
+
+    async def post(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(path, json=HELLO, headers=[("x-tag", "one"), ("x-tag", "two")])
+
+    with says(b"{}", b"application/json", *cookies) as (address, heard):
+        found = asked_of(proxy(address, log), post)
+    assert found.headers.get_list("set-cookie") == ["a=1; expires=Mon, 1 Jan 2029", "b=2"]
+    assert [headers.getlist("x-tag") for headers, _ in heard] == [["one", "two"]]
+
+
+def test_a_body_that_a_client_has_packed_stays_packed_and_says_so(log: CompletionLog) -> None:
+    packed = gzip.compress(json.dumps(HELLO).encode())
+
+    async def post(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/v1/completions", content=packed, headers={"content-encoding": "gzip"})
+
+    with says(b"{}") as (address, heard):
+        asked_of(proxy(address, log), post)
+    assert [(headers["content-encoding"], body) for headers, body in heard] == [("gzip", packed)]
+
+
+def test_a_body_that_is_nested_too_deep_is_the_server_s_to_refuse(upstream: str, log: CompletionLog) -> None:
+    found, _ = ask(upstream, log, b'{"model": "adapter_1", "prompt": ' + DEEP, HELLO)
+    assert found.status_code == 400
+    assert [entry["status"] for entry in entries(log)] == [200]
+
+
+def test_a_stream_that_is_nested_as_deep_as_can_be_read_is_handed_on(log: CompletionLog) -> None:
+    bodies = [b'{"stream": true, "a": %s}' % (b"[" * deep + b"]" * deep) for deep in range(800, 1000)]
+    with says(b"data: [DONE]\n\n", STREAM) as (address, heard):
+        found = ask(address, log, *bodies)
+    assert {each.status_code for each in found} == {200}
+    assert len(heard) == len(bodies)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(DEEP, b"application/json"), (b"data: " + DEEP + b"\n\n", STREAM)]
+)
+def test_an_answer_that_is_nested_too_deep_is_handed_on(
+    log: CompletionLog, answer: bytes, kind: bytes
+) -> None:
+    with says(answer, kind) as (address, _):
+        (found,) = ask(address, log, HELLO)
+    assert found.content == answer
+    assert [entry["status"] for entry in entries(log)] == [200]
 
 
 def test_events_may_end_as_lines_of_http_do(log: CompletionLog) -> None:
@@ -158,25 +297,58 @@ def test_a_server_that_is_not_there_is_a_bad_gateway(log: CompletionLog) -> None
     assert [entry["status"] for entry in entries(log)] == [502]
 
 
-def test_the_command_writes_a_trace_of_what_clients_asked_for(upstream: str, tmp_path: Path) -> None:
-    options = ["trace.csv", "--upstream", upstream, "--port", "0", "--rank", "16", "--base-model", "llama_7b"]
-    options += ["--base-model", "one-that-gets-no-request"]
+def recorded(folder: Path, bodies: Sequence[dict[str, Any]], *options: str) -> tuple[int, str, str]:
+    """Return the command's exit status, stdout and stderr, which is interrupted when it has been asked."""
     process = subprocess.Popen(
-        [*RECORD, *options], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [*RECORD, "trace.csv", "--port", "0", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     found = re.match(r"(http://127\.0\.0\.1:[0-9]+) hands requests on to", process.stdout.readline())
     assert found is not None
-    for model, stream in (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False)):
-        httpx.post(f"{found[1]}/v1/completions", json={**HELLO, "model": model, "stream": stream}, timeout=30)
+    for body in bodies:
+        httpx.post(f"{found[1]}/v1/completions", json=body, timeout=30)
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
+    return process.returncode, out, errors
+
+
+def test_the_command_writes_a_trace_of_what_clients_asked_for(upstream: str, tmp_path: Path) -> None:
+    options = ["--upstream", upstream, "--rank", "16", "--base-model", "llama_7b"]
+    options += ["--base-model", "one-that-gets-no-request"]
+    asked = (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False))
+    bodies = [{**HELLO, "model": model, "stream": stream} for model, stream in asked]
+    status, out, errors = recorded(tmp_path, bodies, *options)
+    assert status == 0, errors
     assert "4 completions: trace.log.jsonl" in out
     trace = pd.read_csv(tmp_path / "trace.csv")
     assert trace["adapter"].fillna("").tolist() == ["adapter_1", "", "adapter_2"]
     assert trace["output_tokens"].tolist() == [6, 6, 6]
     assert trace["arrival_s"].is_monotonic_increasing
+
+
+def test_requests_without_a_model_are_the_base_model_s_in_the_trace(tmp_path: Path) -> None:
+    bodies = [{"prompt": "Hi", "max_tokens": 2}, HELLO]
+    with says(b'{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}') as (address, _):
+        status, _, errors = recorded(
+            tmp_path, bodies, "--upstream", address, "--rank", "16", "--base-model", "llama_7b"
+        )
+    assert status == 0, errors
+    assert pd.read_csv(tmp_path / "trace.csv")["adapter"].fillna("").tolist() == ["", "adapter_1"]
+
+
+def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) -> None:
+    status, out, errors = recorded(
+        tmp_path, [HELLO, HELLO], "--upstream", "http://127.0.0.1:9", "--rank", "16"
+    )
+    assert status == 2
+    assert "2 completions: trace.log.jsonl" in out
+    (sentence,) = errors.splitlines()
+    assert (
+        "2 completions, none of which was answered with tokens (status 502 in 2): no trace is written"
+        in sentence
+    )
+    assert not (tmp_path / "trace.csv").exists()
 
 
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
@@ -188,6 +360,10 @@ def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     ("words", "message"),
     [
         (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
+        (("trace.csv", "--upstream", "http://"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "https://:8000"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "http://[::1"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "http://a:99999"), "and a host, such as http://localhost:8000"),
         (("trace.txt", "--upstream", "http://a"), "trace.txt"),
         (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
     ],
