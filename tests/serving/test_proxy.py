@@ -1,38 +1,25 @@
-"""simlora-record: what a proxy hands on, what it keeps of completions, and the trace that becomes of it."""
+"""The proxy of simlora-record: what it hands on, and what it keeps of completions."""
 
 from __future__ import annotations
 
 import gzip
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pandas as pd
 import pytest
-from starlette.datastructures import Headers
-from starlette.requests import Request
-from starlette.responses import Response
 
-from simlora.cli.record import main
 from simlora.core.errors import InputError
 from simlora.serving.completion_log import CompletionLog
 from simlora.serving.filler import text_of
 from simlora.serving.proxy import proxy
 from tests.serving.conftest import asked_of, listens, live, serves
+from tests.serving.upstreams import HELLO, STREAM, says
 
-HELLO = {"model": "adapter_1", "prompt": "Hello, how are you?", "max_tokens": 6, "ignore_eos": True}
 DEEP = b"[" * 100_000
-STREAM = b"text/event-stream"
-RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +40,6 @@ def log(tmp_path: Path) -> Iterator[CompletionLog]:
 def entries(log: CompletionLog) -> list[dict[str, Any]]:
     """What is in a log."""
     return [json.loads(line) for line in log.path.read_text().splitlines()]
-
-
-@contextmanager
-def says(
-    answer: bytes, kind: bytes = b"application/json", *headers: tuple[bytes, bytes]
-) -> Iterator[tuple[str, list[tuple[Headers, bytes]]]]:
-    """Give one answer to every request; yield the address, and the headers and bodies that come."""
-    heard = list[tuple[Headers, bytes]]()
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        request = Request(scope, receive)
-        heard.append((request.headers, await request.body()))
-        response = Response(answer)
-        response.raw_headers += [(b"content-type", kind), *headers]
-        await response(scope, receive, send)
-
-    with serves([application]) as (address,):
-        yield address, heard
 
 
 def ask(upstream: str, log: CompletionLog, *bodies: dict[str, Any] | bytes) -> list[httpx.Response]:
@@ -297,85 +266,6 @@ def test_a_server_that_is_not_there_is_a_bad_gateway(log: CompletionLog) -> None
     assert [entry["status"] for entry in entries(log)] == [502]
 
 
-def recorded(folder: Path, bodies: Sequence[dict[str, Any]], *options: str) -> tuple[int, str, str]:
-    """Return the command's exit status, stdout and stderr, which is interrupted when it has been asked."""
-    process = subprocess.Popen(
-        [*RECORD, "trace.csv", "--port", "0", *options],
-        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert process.stdout is not None
-    found = re.match(r"(http://127\.0\.0\.1:[0-9]+) hands requests on to", process.stdout.readline())
-    assert found is not None
-    for body in bodies:
-        httpx.post(f"{found[1]}/v1/completions", json=body, timeout=30)
-    os.kill(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
-    return process.returncode, out, errors
-
-
-def test_the_command_writes_a_trace_of_what_clients_asked_for(upstream: str, tmp_path: Path) -> None:
-    options = ["--upstream", upstream, "--rank", "16", "--base-model", "llama_7b"]
-    options += ["--base-model", "one-that-gets-no-request"]
-    asked = (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False))
-    bodies = [{**HELLO, "model": model, "stream": stream} for model, stream in asked]
-    status, out, errors = recorded(tmp_path, bodies, *options)
-    assert status == 0, errors
-    assert "4 completions: trace.log.jsonl" in out
-    trace = pd.read_csv(tmp_path / "trace.csv")
-    assert trace["adapter"].fillna("").tolist() == ["adapter_1", "", "adapter_2"]
-    assert trace["output_tokens"].tolist() == [6, 6, 6]
-    assert trace["arrival_s"].is_monotonic_increasing
-
-
-def test_requests_without_a_model_are_the_base_model_s_in_the_trace(tmp_path: Path) -> None:
-    bodies = [{"prompt": "Hi", "max_tokens": 2}, HELLO]
-    with says(b'{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}') as (address, _):
-        status, _, errors = recorded(
-            tmp_path, bodies, "--upstream", address, "--rank", "16", "--base-model", "llama_7b"
-        )
-    assert status == 0, errors
-    assert pd.read_csv(tmp_path / "trace.csv")["adapter"].fillna("").tolist() == ["", "adapter_1"]
-
-
-def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) -> None:
-    status, out, errors = recorded(
-        tmp_path, [HELLO, HELLO], "--upstream", "http://127.0.0.1:9", "--rank", "16"
-    )
-    assert status == 2
-    assert "2 completions: trace.log.jsonl" in out
-    (sentence,) = errors.splitlines()
-    assert (
-        "2 completions, none of which was answered with tokens (status 502 in 2): no trace is written"
-        in sentence
-    )
-    assert not (tmp_path / "trace.csv").exists()
-
-
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file"):
         CompletionLog(tmp_path / "no" / "log.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
-        (("trace.csv", "--upstream", "http://"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "https://:8000"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "http://[::1"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "http://a:99999"), "and a host, such as http://localhost:8000"),
-        (("trace.txt", "--upstream", "http://a"), "trace.txt"),
-        (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(
-    words: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
-    assert message in sentence
