@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from simlora.cli.guarded import DONE, command_parser, guarded_options
 from simlora.cli.messages import say, show
@@ -14,11 +16,14 @@ from simlora.cli.trace_import import add_import_options, import_log
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 
+if TYPE_CHECKING:
+    from simlora.serving.completion_log import CompletionLog
+
 DESCRIPTION = """\
 Stand between clients and a server with OpenAI's API (vLLM, SGLang, a gateway, simlora-serve), and write what they ask
-it as a trace. Every request is handed on as it is. A log beside the trace gets a line for each completion: the time,
-the model, the tokens by the server's own count, and how long the first token and the whole answer took. At the end the
-log is imported, as by simlora-trace import."""
+it as a trace. Every request is handed on as it is, but that a stream is also asked for its usage. A log beside the
+trace gets a line for each completion: the time, the model, the tokens by the server's own count, and how long the first
+token and the whole answer took. At the end the log is imported, as by simlora-trace import."""
 EXAMPLES = """\
 examples
   simlora-record trace.csv --upstream http://localhost:8000 --rank 16 --base-model meta-llama/Llama-3.1-8B-Instruct
@@ -54,19 +59,20 @@ def _run(options: argparse.Namespace) -> int:
 
     whole("--port", options.port, least=0, most=65535)
     check_suffix(options.trace)
-    if not options.upstream.startswith(("http://", "https://")):
-        raise InputError(f"--upstream {options.upstream} must begin with http:// or https://")
     try:
-        from simlora.serving.proxy import CompletionLog, proxy
+        from simlora.serving.completion_log import CompletionLog
+        from simlora.serving.proxy import is_address, proxy
         from simlora.serving.server import listening, serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("simlora"):
             raise
         raise InputError(INSTALL.format("simlora-record", error.name)) from None
-
+    if not is_address(options.upstream):
+        must = "must begin with http:// or https:// and a host, such as http://localhost:8000"
+        raise InputError(f"--upstream {options.upstream} {must}")
     listens = listening(options.host, options.port)
     try:
-        log = CompletionLog(Path(options.trace).with_suffix(".log.jsonl"))
+        log = CompletionLog(Path(options.trace).with_suffix(".log.jsonl"), *options.base_model[:1])
     except InputError:
         listens.close()
         raise
@@ -85,11 +91,24 @@ def _run(options: argparse.Namespace) -> int:
     show(f"{log.written:,} completions: {log.path}\n")
     if not log.path.stat().st_size:
         return DONE
+    _check_answered(log)
     options.picture = None
-    options.base_model = [
-        name for name in options.base_model if name in log.models()
-    ]  # others were not asked for
+    models = {str(entry["model"]) for entry in log.entries()}
+    options.base_model = [name for name in options.base_model if name in models]  # others were not asked for
     return import_log(str(log.path), [options.trace], options)
+
+
+def _check_answered(log: CompletionLog) -> None:
+    """Raise InputError for a log in which every completion failed, and none has tokens that could be kept."""
+    statuses = Counter[int]()
+    for entry in log.entries():
+        if entry["status"] < 400 or entry["prompt_tokens"] is not None:
+            return
+        statuses[entry["status"]] += 1
+    counted = ", ".join(f"status {status} in {count:,}" for status, count in statuses.most_common())
+    raise InputError(
+        f"{statuses.total():,} completions, none of which was answered with tokens ({counted}): no trace is written"
+    )
 
 
 if __name__ == "__main__":

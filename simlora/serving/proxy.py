@@ -1,31 +1,29 @@
-"""A proxy in front of a real server that logs its completions: when, which model, how many tokens, how fast."""
+"""A proxy in front of a real server that hands requests on and logs its completions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
-import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from simlora.core.errors import InputError
+from simlora.serving.completion_log import Completion, CompletionLog
 
 COMPLETIONS = ("/v1/completions", "/v1/chat/completions")
 METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"]
 HOP_BY_HOP = {
-    "connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "transfer-encoding",
-    "upgrade", "host", "content-length", "accept-encoding",
+    b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade", b"host", b"content-length", b"accept-encoding",
 }  # fmt: skip
 """Headers that are of one connection (RFC 9110, 7.6.1), and those of a body that may be another on the way."""
 CLOSED, BAD_GATEWAY = 499, 502
@@ -34,67 +32,13 @@ T = TypeVar("T")
 END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 
 
-class CompletionLog:
-    """A JSON object a line for each completion, in the order in which they ended."""
-
-    def __init__(self, path: Path) -> None:
-        """Raise InputError for a file that cannot be written."""
-        self.path, self.written = path, 0
-        try:
-            self._file = path.open("a", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
-
-    def write(self, entry: Mapping[str, Any]) -> None:
-        """Write one, so that it is kept whatever happens next."""
-        self._file.write(json.dumps(entry) + "\n")
-        self._file.flush()
-        self.written += 1
-
-    def models(self) -> set[str]:
-        """Return the models of all entries, also of an earlier process."""
-        with self.path.open(encoding="utf-8") as lines:
-            return {str(json.loads(line)["model"]) for line in lines}
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-
-
-class Completion:
-    """One request for a completion, from its arrival to its end."""
-
-    def __init__(self, asked: Mapping[str, Any]) -> None:
-        self._timestamp, self._began_s = datetime.now(UTC), time.perf_counter()
-        self._asked, self._usage = asked, dict[str, Any]()
-        self._first_s: float | None = None
-        self._pieces = 0
-
-    def of_stream(self, event: Mapping[str, Any]) -> None:
-        """Take an event of the answer's stream. The first one with a choice is the first token, as clients see it."""
-        if event.get("choices"):
-            self._pieces += 1
-            if self._first_s is None:
-                self._first_s = time.perf_counter()
-        self._usage |= event.get("usage") or {}
-
-    def of_whole(self, answer: Mapping[str, Any]) -> None:
-        """Take an answer that is no stream."""
-        self._usage |= answer.get("usage") or {}
-
-    def ended(self, status: int) -> dict[str, Any]:
-        """Return the log's entry. An answer whose server does not say its tokens has as many as it had events."""
-        now_s, asked = time.perf_counter(), self._asked
-        return {
-            "timestamp": self._timestamp.isoformat(),
-            "model": asked.get("model"),
-            "status": status,
-            "prompt_tokens": self._usage.get("prompt_tokens"),
-            "completion_tokens": self._usage.get("completion_tokens", self._pieces or None),
-            "max_tokens": asked.get("max_completion_tokens") or asked.get("max_tokens"),
-            "ttft_s": None if self._first_s is None else round(self._first_s - self._began_s, 6),
-            "latency_s": round(now_s - self._began_s, 6),
-        }
+def is_address(upstream: str) -> bool:
+    """Whether a server can be at an address: it has a scheme, a host, and no port that there is not."""
+    try:
+        url = httpx.URL(upstream)
+    except httpx.InvalidURL:
+        return False
+    return url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) <= 65535
 
 
 def proxy(upstream: str, log: CompletionLog) -> Starlette:
@@ -115,9 +59,9 @@ def proxy(upstream: str, log: CompletionLog) -> Starlette:
 
     async def handed_on(request: Request) -> Response:
         body = await request.body()
-        asked = _completion(request, body)
-        if asked is not None:
-            return await _logged(client, request, asked, log)
+        completes = request.method == "POST" and request.url.path in COMPLETIONS
+        if completes and (asked := _object(body)):  # the server refuses any other body
+            return await _logged(client, request, asked, body, log)
         try:
             return await _unless_left(request, _answered(client, request, body))
         except _Left:
@@ -143,17 +87,6 @@ async def _unless_left(request: Request, asking: Coroutine[Any, Any, T]) -> T:
         left.cancel()
 
 
-def _completion(request: Request, body: bytes) -> dict[str, Any] | None:
-    """Return the body of a request for a completion; None for any other request."""
-    if request.method != "POST" or request.url.path not in COMPLETIONS:
-        return None
-    try:
-        found = json.loads(body)
-    except ValueError:
-        return None  # which the server refuses
-    return found if isinstance(found, dict) else None
-
-
 async def _answered(client: httpx.AsyncClient, request: Request, body: bytes) -> Response:
     try:
         answer = await client.send(_asked(client, request, body), stream=True)
@@ -162,19 +95,16 @@ async def _answered(client: httpx.AsyncClient, request: Request, body: bytes) ->
     return StreamingResponse(
         answer.aiter_bytes(),
         answer.status_code,
-        _handed_on(answer.headers),
+        _of_answer(answer),
         background=BackgroundTask(answer.aclose),
     )
 
 
 async def _logged(
-    client: httpx.AsyncClient, request: Request, asked: dict[str, Any], log: CompletionLog
+    client: httpx.AsyncClient, request: Request, asked: dict[str, Any], body: bytes, log: CompletionLog
 ) -> Response:
-    completion = Completion(asked)
-    options = asked.get("stream_options") or {}
-    added = bool(asked.get("stream")) and not (isinstance(options, dict) and options.get("include_usage"))
-    sent = asked | ({"stream_options": {"include_usage": True}} if added else {})
-    to_server = _asked(client, request, json.dumps(sent).encode())
+    completion, sent = Completion(asked), _with_usage(asked, body)
+    to_server = _asked(client, request, sent)
     try:
         answer = await _unless_left(request, client.send(to_server, stream=True))
         streams = answer.headers.get("content-type", "").startswith("text/event-stream")
@@ -192,7 +122,7 @@ async def _logged(
     if not streams:
         completion.of_whole(_object(whole))
         log.write(completion.ended(answer.status_code))
-        return Response(whole, answer.status_code, _handed_on(answer.headers))
+        return Response(whole, answer.status_code, _of_answer(answer))
 
     async def events() -> AsyncIterator[bytes]:
         status = CLOSED
@@ -200,7 +130,7 @@ async def _logged(
             async for event in _events(answer):
                 found = _object(event.removeprefix(b"data:"))
                 completion.of_stream(found)
-                if not (added and found.get("usage") and not found.get("choices")):
+                if not (sent is not body and found.get("usage") and not found.get("choices")):
                     yield event + b"\n\n"
             status = answer.status_code
         except httpx.HTTPError:
@@ -210,7 +140,18 @@ async def _logged(
             log.write(completion.ended(status))
             await answer.aclose()
 
-    return StreamingResponse(events(), answer.status_code, _handed_on(answer.headers))
+    return StreamingResponse(events(), answer.status_code, _of_answer(answer))
+
+
+def _with_usage(asked: dict[str, Any], body: bytes) -> bytes:
+    """Return the body that also asks a stream for its usage; the same bytes where nothing is to be added."""
+    options = asked.get("stream_options") or {}
+    if not asked.get("stream") or not isinstance(options, dict) or options.get("include_usage"):
+        return body
+    try:
+        return json.dumps(asked | {"stream_options": options | {"include_usage": True}}).encode()
+    except RecursionError:  # it may be nested as deep as can be read
+        return body
 
 
 async def _events(answer: httpx.Response) -> AsyncIterator[bytes]:
@@ -226,20 +167,22 @@ async def _events(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 def _asked(client: httpx.AsyncClient, request: Request, body: bytes) -> httpx.Request:
     url = httpx.URL(path=request.url.path, query=request.url.query.encode())
-    return client.build_request(request.method, url, headers=_handed_on(request.headers), content=body)
+    headers = [each for each in request.headers.raw if each[0] not in HOP_BY_HOP]
+    return client.build_request(request.method, url, headers=headers, content=body)
 
 
-def _handed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers that are handed on. A body is decoded on the way, so that its encoding is not."""
-    left_out = HOP_BY_HOP | {"content-encoding"}
-    return {name: value for name, value in headers.items() if name.lower() not in left_out}
+def _of_answer(answer: httpx.Response) -> Headers:
+    """Return the headers that a client gets. A body is decoded on the way, so that its encoding is not handed on."""
+    left_out = HOP_BY_HOP | {b"content-encoding"}
+    named = [(name.lower(), value) for name, value in answer.headers.raw]
+    return Headers(raw=[each for each in named if each[0] not in left_out])
 
 
 def _object(text: bytes) -> dict[str, Any]:
     """Return the JSON object that a text is, empty if it is none."""
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deep
         return {}
     return found if isinstance(found, dict) else {}
 

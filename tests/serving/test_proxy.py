@@ -1,30 +1,25 @@
-"""simlora-record: what a proxy hands on, what it keeps of completions, and the trace that becomes of it."""
+"""The proxy of simlora-record: what it hands on, and what it keeps of completions."""
 
 from __future__ import annotations
 
+import gzip
 import json
-import os
-import re
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
-import pandas as pd
 import pytest
 
-from simlora.cli.record import main
 from simlora.core.errors import InputError
+from simlora.serving.completion_log import CompletionLog
 from simlora.serving.filler import text_of
-from simlora.serving.proxy import CompletionLog, proxy
+from simlora.serving.proxy import proxy
 from tests.serving.conftest import asked_of, listens, live, serves
+from tests.serving.upstreams import HELLO, STREAM, says
 
-HELLO = {"model": "adapter_1", "prompt": "Hello, how are you?", "max_tokens": 6, "ignore_eos": True}
-RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
+DEEP = b"[" * 100_000
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +32,7 @@ def upstream() -> Iterator[str]:
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[CompletionLog]:
     """A log without entries."""
-    found = CompletionLog(tmp_path / "seen.log.jsonl")
+    found = CompletionLog(tmp_path / "seen.log.jsonl", "the-base-model")
     yield found
     found.close()
 
@@ -87,6 +82,119 @@ def test_a_stream_is_as_the_client_asked_for_it_and_its_usage_is_kept(
     (entry,) = entries(log)
     assert (entry["prompt_tokens"], entry["completion_tokens"]) == (5, 6)
     assert 0 < entry["ttft_s"] < entry["latency_s"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "model"),
+    [
+        (b'{"model": "its-own"}', b"application/json", "its-own"),
+        (b'data: {"model": "its-own", "choices": [1]}\n\ndata: [DONE]\n\n', STREAM, "its-own"),
+        (b"{}", b"application/json", "the-base-model"),
+        (b"data: [DONE]\n\n", STREAM, "the-base-model"),
+    ],
+)
+def test_a_request_without_a_model_has_the_answer_s_or_else_the_base_model(
+    log: CompletionLog, answer: bytes, kind: bytes, model: str
+) -> None:
+    with says(answer, kind) as (address, _):
+        ask(address, log, {"prompt": "Hi", "max_tokens": 2}, {**HELLO, "model": "the-client-s"})
+    assert [entry["model"] for entry in entries(log)] == [model, "the-client-s"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [({"code": 503}, 503), ({"message": "no code"}, 500), ({"code": "overloaded"}, 500), ({"code": 0}, 500), ("", 200)],
+)  # fmt: skip
+def test_a_stream_that_ends_with_an_error_has_the_status_of_that(
+    log: CompletionLog, error: Any, status: int
+) -> None:
+    pieces = [{"choices": [{"text": "a"}]}, {"error": error}]
+    stream = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in pieces)
+    with says(stream, STREAM) as (address, _):
+        (found,) = ask(address, log, {**HELLO, "stream": True})
+    assert found.content == stream
+    assert [entry["status"] for entry in entries(log)] == [status]
+
+
+def test_usage_that_is_no_object_is_handed_on(log: CompletionLog) -> None:
+    stream = b'data: {"choices": [1], "usage": 5}\n\ndata: [DONE]\n\n'
+    with says(stream, STREAM) as (address, _):
+        (found,) = ask(address, log, {**HELLO, "stream": True})
+    assert found.content == stream
+    assert [entry["prompt_tokens"] for entry in entries(log)] == [None]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model" : "m",\n "prompt": "\xc3\xa9", "temperature": 1e-0}',
+        b'{"stream":true, "stream_options" : {"include_usage":true}, "model":"m"}',
+        b'{"stream":true, "stream_options":"which the server refuses"}',
+    ],
+)
+def test_a_body_to_which_nothing_is_added_is_handed_on_to_the_byte(log: CompletionLog, body: bytes) -> None:
+    with says(b"{}") as (address, heard):
+        ask(address, log, body)
+    assert [sent for _, sent in heard] == [body]
+
+
+def test_usage_is_asked_for_beside_other_options_of_a_stream(log: CompletionLog) -> None:
+    with says(b"data: [DONE]\n\n", STREAM) as (address, heard):
+        ask(address, log, {**HELLO, "stream": True, "stream_options": {"include_obfuscation": False}})
+    (sent,) = [json.loads(body) for _, body in heard]
+    assert sent == {
+        **HELLO, "stream": True, "stream_options": {"include_obfuscation": False, "include_usage": True},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/models"])
+def test_headers_that_are_repeated_stay_apart(log: CompletionLog, path: str) -> None:
+    cookies = [(b"set-cookie", b"a=1; expires=Mon, 1 Jan 2029"), (b"Set-Cookie", b"b=2")]
+
+    async def post(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post(path, json=HELLO, headers=[("x-tag", "one"), ("x-tag", "two")])
+
+    with says(b"{}", b"application/json", *cookies) as (address, heard):
+        found = asked_of(proxy(address, log), post)
+    assert found.headers.get_list("set-cookie") == ["a=1; expires=Mon, 1 Jan 2029", "b=2"]
+    assert [headers.getlist("x-tag") for headers, _ in heard] == [["one", "two"]]
+
+
+def test_a_body_that_a_client_has_packed_stays_packed_and_says_so(log: CompletionLog) -> None:
+    packed = gzip.compress(json.dumps(HELLO).encode())
+
+    async def post(client: httpx.AsyncClient) -> httpx.Response:
+        return await client.post("/v1/completions", content=packed, headers={"content-encoding": "gzip"})
+
+    with says(b"{}") as (address, heard):
+        asked_of(proxy(address, log), post)
+    assert [(headers["content-encoding"], body) for headers, body in heard] == [("gzip", packed)]
+
+
+def test_a_body_that_is_nested_too_deep_is_the_server_s_to_refuse(upstream: str, log: CompletionLog) -> None:
+    found, _ = ask(upstream, log, b'{"model": "adapter_1", "prompt": ' + DEEP, HELLO)
+    assert found.status_code == 400
+    assert [entry["status"] for entry in entries(log)] == [200]
+
+
+def test_a_stream_that_is_nested_as_deep_as_can_be_read_is_handed_on(log: CompletionLog) -> None:
+    bodies = [b'{"stream": true, "a": %s}' % (b"[" * deep + b"]" * deep) for deep in range(800, 1000)]
+    with says(b"data: [DONE]\n\n", STREAM) as (address, heard):
+        found = ask(address, log, *bodies)
+    assert {each.status_code for each in found} == {200}
+    assert len(heard) == len(bodies)
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(DEEP, b"application/json"), (b"data: " + DEEP + b"\n\n", STREAM)]
+)
+def test_an_answer_that_is_nested_too_deep_is_handed_on(
+    log: CompletionLog, answer: bytes, kind: bytes
+) -> None:
+    with says(answer, kind) as (address, _):
+        (found,) = ask(address, log, HELLO)
+    assert found.content == answer
+    assert [entry["status"] for entry in entries(log)] == [200]
 
 
 def test_events_may_end_as_lines_of_http_do(log: CompletionLog) -> None:
@@ -158,48 +266,6 @@ def test_a_server_that_is_not_there_is_a_bad_gateway(log: CompletionLog) -> None
     assert [entry["status"] for entry in entries(log)] == [502]
 
 
-def test_the_command_writes_a_trace_of_what_clients_asked_for(upstream: str, tmp_path: Path) -> None:
-    options = ["trace.csv", "--upstream", upstream, "--port", "0", "--rank", "16", "--base-model", "llama_7b"]
-    options += ["--base-model", "one-that-gets-no-request"]
-    process = subprocess.Popen(
-        [*RECORD, *options], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    found = re.match(r"(http://127\.0\.0\.1:[0-9]+) hands requests on to", process.stdout.readline())
-    assert found is not None
-    for model, stream in (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False)):
-        httpx.post(f"{found[1]}/v1/completions", json={**HELLO, "model": model, "stream": stream}, timeout=30)
-    os.kill(process.pid, signal.SIGINT)
-    out, errors = process.communicate(timeout=60)
-    assert process.returncode == 0, errors
-    assert "4 completions: trace.log.jsonl" in out
-    trace = pd.read_csv(tmp_path / "trace.csv")
-    assert trace["adapter"].fillna("").tolist() == ["adapter_1", "", "adapter_2"]
-    assert trace["output_tokens"].tolist() == [6, 6, 6]
-    assert trace["arrival_s"].is_monotonic_increasing
-
-
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file"):
         CompletionLog(tmp_path / "no" / "log.jsonl")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
-        (("trace.txt", "--upstream", "http://a"), "trace.txt"),
-        (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(
-    words: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
-    assert message in sentence

@@ -1,0 +1,101 @@
+"""simlora-record: the trace that becomes of what clients have asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pandas as pd
+import pytest
+
+from simlora.cli.record import main
+from tests.serving.conftest import listens, live
+from tests.serving.upstreams import HELLO, says
+
+RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
+
+
+def recorded(folder: Path, bodies: Sequence[dict[str, Any]], *options: str) -> tuple[int, str, str]:
+    """Return the command's exit status, stdout and stderr, which is interrupted when it has been asked."""
+    process = subprocess.Popen(
+        [*RECORD, "trace.csv", "--port", "0", *options],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    found = re.match(r"(http://127\.0\.0\.1:[0-9]+) hands requests on to", process.stdout.readline())
+    assert found is not None
+    for body in bodies:
+        httpx.post(f"{found[1]}/v1/completions", json=body, timeout=30)
+    os.kill(process.pid, signal.SIGINT)
+    out, errors = process.communicate(timeout=60)
+    return process.returncode, out, errors
+
+
+def test_the_command_writes_a_trace_of_what_clients_asked_for(tmp_path: Path) -> None:
+    options = ["--rank", "16", "--base-model", "llama_7b", "--base-model", "one-that-gets-no-request"]
+    asked = (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False))
+    bodies = [{**HELLO, "model": model, "stream": stream} for model, stream in asked]
+    with listens(live()) as (upstream,):
+        status, out, errors = recorded(tmp_path, bodies, "--upstream", upstream, *options)
+    assert status == 0, errors
+    assert "4 completions: trace.log.jsonl" in out
+    trace = pd.read_csv(tmp_path / "trace.csv")
+    assert trace["adapter"].fillna("").tolist() == ["adapter_1", "", "adapter_2"]
+    assert trace["output_tokens"].tolist() == [6, 6, 6]
+    assert trace["arrival_s"].is_monotonic_increasing
+
+
+def test_requests_without_a_model_are_the_base_model_s_in_the_trace(tmp_path: Path) -> None:
+    bodies = [{"prompt": "Hi", "max_tokens": 2}, HELLO]
+    with says(b'{"usage": {"prompt_tokens": 1, "completion_tokens": 2}}') as (address, _):
+        status, _, errors = recorded(
+            tmp_path, bodies, "--upstream", address, "--rank", "16", "--base-model", "llama_7b"
+        )
+    assert status == 0, errors
+    assert pd.read_csv(tmp_path / "trace.csv")["adapter"].fillna("").tolist() == ["", "adapter_1"]
+
+
+def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) -> None:
+    status, out, errors = recorded(
+        tmp_path, [HELLO, HELLO], "--upstream", "http://127.0.0.1:9", "--rank", "16"
+    )
+    assert status == 2
+    assert "2 completions: trace.log.jsonl" in out
+    (sentence,) = errors.splitlines()
+    assert (
+        "2 completions, none of which was answered with tokens (status 502 in 2): no trace is written"
+        in sentence
+    )
+    assert not (tmp_path / "trace.csv").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
+        (("trace.csv", "--upstream", "http://"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "https://:8000"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "http://[::1"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "http://a:99999"), "and a host, such as http://localhost:8000"),
+        (("trace.txt", "--upstream", "http://a"), "trace.txt"),
+        (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    words: tuple[str, ...],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert message in sentence
