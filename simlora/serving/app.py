@@ -137,7 +137,7 @@ class _Api:
         return Response(status_code=200 if self._cluster.healthy else 503)
 
     async def version(self, request: Request) -> Response:
-        return _json({"version": f"simlora-{__version__}"})
+        return _json({"version": f"{__version__}+simlora"})
 
     async def metrics(self, request: Request) -> Response:
         return Response(await self._metrics.text(), media_type="text/plain; version=0.0.4")
