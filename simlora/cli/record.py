@@ -68,7 +68,7 @@ def _run(options: argparse.Namespace) -> int:
             raise
         raise InputError(INSTALL.format("simlora-record", error.name)) from None
     if not is_address(options.upstream):
-        must = "must begin with http:// or https:// and a host, such as http://localhost:8000"
+        must = "must be http:// or https:// and a host, without a path, such as http://localhost:8000"
         raise InputError(f"--upstream {options.upstream} {must}")
     listens = listening(options.host, options.port)
     try:

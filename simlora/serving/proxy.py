@@ -33,12 +33,16 @@ END_OF_EVENT = re.compile(rb"\r?\n\r?\n")
 
 
 def is_address(upstream: str) -> bool:
-    """Whether a server can be at an address: it has a scheme, a host, and no port that there is not."""
+    """Whether a server can be at an address: a scheme, a host, no port that there is not, and no path.
+
+    Requests bring their own path, which begins with /v1.
+    """
     try:
         url = httpx.URL(upstream)
     except httpx.InvalidURL:
         return False
-    return url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) <= 65535
+    known = url.scheme in ("http", "https") and bool(url.host) and (url.port or 0) <= 65535
+    return known and url.path in ("", "/")
 
 
 def proxy(upstream: str, log: CompletionLog) -> Starlette:

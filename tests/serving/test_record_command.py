@@ -79,11 +79,24 @@ def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must begin with http"),
-        (("trace.csv", "--upstream", "http://"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "https://:8000"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "http://[::1"), "and a host, such as http://localhost:8000"),
-        (("trace.csv", "--upstream", "http://a:99999"), "and a host, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must be http://"),
+        (("trace.csv", "--upstream", "http://"), "and a host, without a path, such as http://localhost:8000"),
+        (
+            ("trace.csv", "--upstream", "https://:8000"),
+            "and a host, without a path, such as http://localhost:8000",
+        ),
+        (
+            ("trace.csv", "--upstream", "http://[::1"),
+            "and a host, without a path, such as http://localhost:8000",
+        ),
+        (
+            ("trace.csv", "--upstream", "http://a:99999"),
+            "and a host, without a path, such as http://localhost:8000",
+        ),
+        (
+            ("trace.csv", "--upstream", "http://a/v1"),
+            "and a host, without a path, such as http://localhost:8000",
+        ),
         (("trace.txt", "--upstream", "http://a"), "trace.txt"),
         (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
     ],
