@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
 from simlora.core.errors import InputError
+from simlora.engine.cluster.kv_tiers import KvTiers
 from simlora.engine.parts.kv_store import KvStoring
 from simlora.policies.eviction.banded_lru import BandedLru
 from tests.engine.by_hand import chunks_s, load_s, prefill_s
@@ -232,6 +233,17 @@ def test_a_copy_that_waits_for_the_store_does_not_keep_the_link_to_the_gpu() -> 
     table = of.but(network_bytes_per_s=64.0).table()
     assert table.cold_start_s[3] < load_s(1) + copy_s(8) + prefill_s(1) < table.kv_cold_start_s[1]
     assert table.first_token_s[3] < table.first_token_s[1]
+
+
+@pytest.mark.parametrize(("replicas_per_host", "same"), [(1, False), (2, True)])
+def test_a_replica_that_is_made_again_alone_on_its_host_has_another_disk(
+    replicas_per_host: int, same: bool
+) -> None:
+    """As an autoscaler does, which rents another machine."""
+    tiers = KvTiers(AFTER.but(kv_disk_tokens=10_000, replicas_per_host=replicas_per_host).scenario())
+    disk, store = (each.store for each in tiers.of(0))
+    disk_again, store_again = (each.store for each in tiers.of(0))
+    assert (disk_again is disk, store_again is store) == (same, True)
 
 
 @pytest.mark.parametrize("tier, tokens", [("kv_disk_tokens", 0), ("kv_store_tokens", 8)])
