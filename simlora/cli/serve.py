@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simlora.cli.guarded import BAD_INPUT, DONE, add_config_dir, command_parser, guarded_options, overrides_of
 from simlora.cli.messages import say, show
@@ -17,7 +17,7 @@ from simlora.core.errors import InputError
 
 if TYPE_CHECKING:
     from simlora.serving.front import Front
-    from simlora.serving.live import Live
+    from simlora.serving.live import Live, Wishes
 
 DESCRIPTION = """\
 Serve a configuration on a wall clock behind vLLM's HTTP API, with the times that the simulated engine has: queues,
@@ -108,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
     whole("--port", options.port, least=0, most=65535)
     try:
         from simlora.serving.app import app
-        from simlora.serving.live import Live, Wishes, notices, of_setup
+        from simlora.serving.live import Live, notices, of_setup
         from simlora.serving.server import listening, serve
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("simlora"):
@@ -119,13 +119,11 @@ def _run(options: argparse.Namespace) -> int:
     overrides = overrides_of(options)
     config, choices = composed(overrides)
     setup = ready(config, choices, overrides)
-    live = Live(setup, Wishes(**_wishes(options)))
+    live = Live(setup, _wishes(options))
     ports = [options.port + at if options.port else 0 for at in range(len(live.fronts))]
     with ExitStack() as opened:
         sockets = [opened.enter_context(listening(options.host, port)) for port in ports]
-        folders = (
-            [] if options.results is None else _folders(options.results, len(ports), options.per_replica)
-        )
+        folders = _folders(options.results, len(ports), options.per_replica)
         if options.record is not None:  # only now, as it takes the place of an earlier record
             live.record(options.record)
         shown = f"[{options.host}]" if ":" in options.host else options.host
@@ -150,23 +148,27 @@ def _run(options: argparse.Namespace) -> int:
     return DONE if all(saved) else BAD_INPUT
 
 
-def _wishes(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the fields of Wishes, which is not at hand where the web server is not installed."""
-    return {
-        "speed": options.speed,
-        "per_replica": options.per_replica,
-        "tokenizer": options.tokenizer,
-        "output_tokens": options.output_tokens,
-        "in_order": options.in_order,
-        "max_model_len": options.max_model_len,
-        "served_model_name": options.served_model_name,
-        "max_body_bytes": options.max_body_bytes,
-        "results": options.results is not None,
-    }
+def _wishes(options: argparse.Namespace) -> Wishes:
+    """Return what the options ask for."""
+    from simlora.serving.live import Wishes
+
+    return Wishes(
+        speed=options.speed,
+        per_replica=options.per_replica,
+        tokenizer=options.tokenizer,
+        output_tokens=options.output_tokens,
+        in_order=options.in_order,
+        max_model_len=options.max_model_len,
+        served_model_name=options.served_model_name,
+        max_body_bytes=options.max_body_bytes,
+        results=options.results is not None,
+    )
 
 
-def _folders(results: Path, ports: int, per_replica: bool) -> list[Path]:
-    """Return the folder of each port's results. Raises InputError for one that cannot be."""
+def _folders(results: Path | None, ports: int, per_replica: bool) -> list[Path]:
+    """Return the folder of each port's results, none without `results`. Raises InputError for one that cannot be."""
+    if results is None:
+        return []
     folders = [results / str(at) for at in range(ports)] if per_replica else [results]
     for each in folders:
         try:
@@ -179,7 +181,7 @@ def _folders(results: Path, ports: int, per_replica: bool) -> list[Path]:
 
 
 def _save(live: Live, front: Front, folder: Path) -> bool:
-    """Write the results of a front, or say why there are none; return whether that is as it should be."""
+    """Write the results of a front, or say why there are none; return False where they could not be written."""
     try:
         result = live.result(front)
     except InputError as error:

@@ -132,9 +132,9 @@ def _of_time(trials: Trials, outcome: Outcome) -> str:
 
 
 def beside(trials: Trials, one: Candidate, of: Tuning) -> Sequence[Beside]:
-    """Return what one flag more or less does: how nearly the SLO is kept then, against the plan.
+    """Return how nearly the SLO is kept with the next value of each flag.
 
-    So does a replica more or less of a kind, of as many in all.
+    Where replicas are of two kinds, also with one more of either kind and one less of the other.
     """
     seeds = trials.question.seeds
     found = []

@@ -55,7 +55,7 @@ class LiveCluster:
         self.on_submit: tuple[Callable[[Ticket], None], ...] = ()
         self.on_end: tuple[Callable[[Ticket], None], ...] = ()
         self.on_event: tuple[Callable[[str, float, dict[str, Any]], None], ...] = ()
-        self._served_as: dict[str, str] = {}  # of adapters that came at run time, by the engine's name
+        self._served_as: dict[str, str] = {}  # by the engine's name, where that is another
         self._tickets: dict[int, Ticket] = {}
         self._told: list[Ticket] = []  # that stream, and were told tokens in this step
         self._alarm, self._alarm_s = Alarm(self._due), inf
@@ -140,10 +140,11 @@ class LiveCluster:
     def add_adapter(self, name: str, rank: int, served_as: str) -> int:
         """Serve a further adapter; return its number. Raises InputError as `DrivenSimulation.add_adapter` does.
 
-        Clients know it as `served_as`, as they knew another one before.
+        Clients know it as `served_as`. `name` is the engine's: no other adapter has had it.
         """
         number = self.simulation.add_adapter(name, rank)
-        self._served_as[name] = served_as
+        if served_as != name:
+            self._served_as[name] = served_as
         self._happened("load", {"name": name, "rank": rank})
         return number
 

@@ -43,7 +43,7 @@ class Ticket:
     )
     request: Request
 
-    def __init__(self, submitted: Submitted, streams: bool, limit_tokens: int = 0) -> None:
+    def __init__(self, submitted: Submitted, streams: bool, limit_tokens: int) -> None:
         self.submitted, self.streams, self.limit_tokens = submitted, streams, limit_tokens
         self.tokens = self.status = 0
         self.replica = -1

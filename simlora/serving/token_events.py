@@ -50,14 +50,15 @@ class TokenEvents:
     def send_due(self) -> None:
         """Send the tokens that were not sent yet, unless those before them are still on their way."""
         ticket = self._ticket
-        if ticket.due_s:
-            # Handed over as far as this server goes: how long a connection takes no more is its client's affair.
-            self._drift.add(ticket.due_s)
-            ticket.due_s = []
-        tokens = ticket.tokens
-        if tokens == self._sent or self._going_on is not None:
-            return
-        body = self._first + self._text.of(self._sent, tokens, ticket.status == FINISHED)
+        due_s, ticket.due_s = ticket.due_s, []
+        if ticket.tokens > self._sent and self._going_on is None:
+            self._send_to(ticket.tokens)
+        if due_s:  # also while the connection takes no more: that is its client's delay, not the server's
+            self._drift.add(due_s)
+
+    def _send_to(self, tokens: int) -> None:
+        """Send the tokens up to a number."""
+        body = self._first + self._text.of(self._sent, tokens, self._ticket.status == FINISHED)
         self._first, self._sent = b"", tokens
         sending = self._send({"type": "http.response.body", "body": body, "more_body": True}).__await__()
         try:

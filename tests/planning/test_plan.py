@@ -491,6 +491,7 @@ def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_ad
     assert list(by_rank(replace(of, ranks=[8] * 10), 5, 2.0)) == [], "one rank"
     near = {(one.replicas, one.slots) for one in found[0].beside(replicas=2)}
     assert near == {(1, 1)}, "a replica is left for the others, and there are two such adapters"
+    assert found[0].said(5) == "4 for ranks up to 8 and 1 of 2 slots for ranks above"
 
 
 def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path: Path) -> None:

@@ -254,9 +254,9 @@ def test_what_is_no_completion_is_handed_on_and_not_kept(upstream: str, log: Com
 
 
 def test_a_request_that_the_server_refuses_is_kept_with_its_status(upstream: str, log: CompletionLog) -> None:
-    unknown, unreadable = ask(upstream, log, {**HELLO, "model": "nobody"}, b"{")
+    unknown, unreadable = ask(upstream, log, {**HELLO, "model": "unknown"}, b"{")
     assert (unknown.status_code, unreadable.status_code) == (404, 400)
-    assert [(entry["model"], entry["status"]) for entry in entries(log)] == [("nobody", 404)]
+    assert [(entry["model"], entry["status"]) for entry in entries(log)] == [("unknown", 404)]
 
 
 def test_a_server_that_is_not_there_is_a_bad_gateway(log: CompletionLog) -> None:

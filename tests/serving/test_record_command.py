@@ -19,6 +19,7 @@ from simlora.cli.record import main
 from tests.serving.conftest import listens, live
 from tests.serving.upstreams import HELLO, says
 
+A_HOST = "and a host, without a path, such as http://localhost:8000"
 RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
 
 
@@ -40,7 +41,7 @@ def recorded(folder: Path, bodies: Sequence[dict[str, Any]], *options: str) -> t
 
 def test_the_command_writes_a_trace_of_what_clients_asked_for(tmp_path: Path) -> None:
     options = ["--rank", "16", "--base-model", "llama_7b", "--base-model", "one-that-gets-no-request"]
-    asked = (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("nobody", False))
+    asked = (("adapter_1", True), ("llama_7b", False), ("adapter_2", True), ("unknown", False))
     bodies = [{**HELLO, "model": model, "stream": stream} for model, stream in asked]
     with listens(live()) as (upstream,):
         status, out, errors = recorded(tmp_path, bodies, "--upstream", upstream, *options)
@@ -80,22 +81,22 @@ def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) ->
     ("words", "message"),
     [
         (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must be http://"),
-        (("trace.csv", "--upstream", "http://"), "and a host, without a path, such as http://localhost:8000"),
+        (("trace.csv", "--upstream", "http://"), A_HOST),
         (
             ("trace.csv", "--upstream", "https://:8000"),
-            "and a host, without a path, such as http://localhost:8000",
+            A_HOST,
         ),
         (
             ("trace.csv", "--upstream", "http://[::1"),
-            "and a host, without a path, such as http://localhost:8000",
+            A_HOST,
         ),
         (
             ("trace.csv", "--upstream", "http://a:99999"),
-            "and a host, without a path, such as http://localhost:8000",
+            A_HOST,
         ),
         (
             ("trace.csv", "--upstream", "http://a/v1"),
-            "and a host, without a path, such as http://localhost:8000",
+            A_HOST,
         ),
         (("trace.txt", "--upstream", "http://a"), "trace.txt"),
         (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),

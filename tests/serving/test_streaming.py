@@ -34,7 +34,7 @@ class Connection:
 
 def events(connection: Connection) -> tuple[Ticket, TokenEvents, Drift]:
     """The events of an answer of which no token has come."""
-    ticket, drift = Ticket(Submitted(1, 9), streams=True), Drift(LiveClock())
+    ticket, drift = Ticket(Submitted(1, 9), streams=True, limit_tokens=9), Drift(LiveClock())
     text = EventText(b"<", b">", b"> and no more")
     said = TokenEvents(connection.send, ticket, drift, text, b"role ")
     return ticket, said, drift

@@ -178,13 +178,19 @@ class DrivenSimulation(Simulation):
 
     def advance(self, to_s: float) -> None:
         """Let everything happen that happens before that time, which is the time then."""
-        self._advance(number("to_s", to_s, "s", least=self.clock.now, most=self.scenario.until_s))
+        until_s = number("to_s", to_s, "s", least=self.clock.now, most=self.scenario.until_s)
+        self._process(
+            self.clock.run, until_s
+        )  # a few events, for which the collector of garbage stays as it is
 
     def _advance(self, until_s: float | None) -> None:
-        """Process events before that time: a few each time, so the collector of garbage stays as its user has it."""
+        self._process(super()._advance, until_s)
+
+    def _process(self, events: Callable[[float | None], None], until_s: float | None) -> None:
+        """Let events process what comes before a time; then forget requests that have ended, if few are kept."""
         self._advancing = True
         try:
-            self.clock.run(until_s)
+            events(until_s)
         finally:
             self._advancing = False
         recorder = self.recorder
