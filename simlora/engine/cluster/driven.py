@@ -179,9 +179,8 @@ class DrivenSimulation(Simulation):
     def advance(self, to_s: float) -> None:
         """Let everything happen that happens before that time, which is the time then."""
         until_s = number("to_s", to_s, "s", least=self.clock.now, most=self.scenario.until_s)
-        self._process(
-            self.clock.run, until_s
-        )  # a few events, for which the collector of garbage stays as it is
+        # A few events, for which the collector of garbage stays as it is.
+        self._process(self.clock.run, until_s)
 
     def _advance(self, until_s: float | None) -> None:
         self._process(super()._advance, until_s)
