@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ from simlora.core.checks import whole
 from simlora.core.errors import InputError
 
 if TYPE_CHECKING:
-    from simlora.serving.front import Front
-    from simlora.serving.live import Live, Wishes
+    from simlora.config.setup import Setup
+    from simlora.results.result import Result
+    from simlora.serving.live import Wishes
 
 DESCRIPTION = """\
 Serve a configuration on a wall clock behind vLLM's HTTP API, with the times that the simulated engine has: queues,
@@ -31,12 +33,13 @@ examples
   simlora-serve --per-replica gpu=a10g model=llama_7b cluster.replicas=4     ports 8000 to 8003, for your own router
   simlora-serve --speed 10 --record seen.csv --results out gpu=a10g model=llama_7b            ten times as fast, kept
   simlora gpu=a10g model=llama_7b workload=file workload.path=seen.csv            the same requests, offline
+  simlora-serve --replay seen.csv --results again gpu=a10g model=llama_7b     with faults, loads and clients that left
 
   curl localhost:8000/v1/models
   curl localhost:8000/v1/completions -d '{"model": "adapter_0", "prompt": "Hello", "max_tokens": 20, "stream": true}'
   curl localhost:8000/v1/load_lora_adapter -d '{"lora_name": "acme-r16", "lora_path": "/loras/acme"}'
   curl localhost:8000/simlora/faults -d '{"kind": "fail", "replica": 0, "for_s": 30}'     (other kinds: slow and
-                                              slow_link, with "factor": 3; refuse_loads)
+                                              slow_link, with "factor": 3; refuse_loads; recover ends all of them)
   curl localhost:8000/metrics         vLLM's metrics; /simlora/state: the state as JSON; /simlora/: a page to look at
 
 It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
@@ -100,6 +103,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="write results at the end as simlora does; with --per-replica DIR/0, …",
     )
+    add(
+        "--replay",
+        type=Path,
+        metavar="FILE.csv",
+        help="serve nothing: play what --record wrote, and its events, once more at once, into --results",
+    )
     add("--max-body-bytes", type=int, default=8 << 20, metavar="N", help="of a request (default: 8 MiB)")
     return parser
 
@@ -119,6 +128,8 @@ def _run(options: argparse.Namespace) -> int:
     overrides = overrides_of(options)
     config, choices = composed(overrides)
     setup = ready(config, choices, overrides)
+    if options.replay is not None:
+        return _replay(setup, options)
     live = Live(setup, _wishes(options))
     ports = [options.port + at if options.port else 0 for at in range(len(live.fronts))]
     with ExitStack() as opened:
@@ -144,7 +155,28 @@ def _run(options: argparse.Namespace) -> int:
     live.close()
     for record in live.records:
         show(f"{record.written:,} requests: {record.path}{record.beside()}")
-    saved = [_save(live, front, folder) for front, folder in zip(live.fronts, folders, strict=False)]
+    saved = [
+        _save(partial(live.result, front), folder, setup.report)
+        for front, folder in zip(live.fronts, folders, strict=False)
+    ]
+    return DONE if all(saved) else BAD_INPUT
+
+
+def _replay(setup: Setup, options: argparse.Namespace) -> int:
+    """Play a record of each port once more."""
+    from simlora.serving.live import of_port, result_of_run, scenarios
+    from simlora.serving.replay import replay
+
+    if options.results is None or options.record is not None:
+        raise InputError("--replay plays a record of --record into a folder; give --results, and no --record")
+    ports = scenarios(setup.scenario, options.per_replica)
+    folders = _folders(options.results, len(ports), options.per_replica)
+
+    def played(at: int) -> Result:
+        path = of_port(options.replay, at, options.per_replica)
+        return result_of_run(setup, replay(ports[at], path))
+
+    saved = [_save(partial(played, at), folder, setup.report) for at, folder in enumerate(folders)]
     return DONE if all(saved) else BAD_INPUT
 
 
@@ -180,15 +212,17 @@ def _folders(results: Path | None, ports: int, per_replica: bool) -> list[Path]:
     return folders
 
 
-def _save(live: Live, front: Front, folder: Path) -> bool:
-    """Write the results of a front, or say why there are none; return False where they could not be written."""
+def _save(made: Callable[[], Result], folder: Path, report: bool) -> bool:
+    """Write the results of a port, or say why there are none; return False where they could not be written."""
+    from simlora.serving.live import NoResult
+
     try:
-        result = live.result(front)
-    except InputError as error:
+        result = made()
+    except NoResult as error:
         say(f"notice: no results in {folder}: {error}")
         return True
     try:
-        result.save(folder, report=live.setup.report)
+        result.save(folder, report=report)
     except InputError as error:  # the results of the other ports can still be written
         say(f"error: {error}")
         return False

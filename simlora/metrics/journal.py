@@ -130,6 +130,14 @@ class Journal:
         for rows in (self.decided, self.moved, self.planned, self.replanned, self.failed, self.scaled):
             rows.clear()
 
+    def end_failure(self, host: int, time_s: float) -> None:
+        """The last failure of a host, if there was one, is over, at the latest."""
+        for at in reversed(range(len(self.failed))):
+            failed = self.failed[at]
+            if failed.host == host:
+                self.failed[at] = failed._replace(until_s=min(failed.until_s, time_s))
+                return
+
     def sort_decisions(self) -> None:
         """Have the schedulers' numbers in order of time, and of replica, if they were not written so."""
         self.decided.sort(key=lambda decided: (decided.time_s, decided.replica))

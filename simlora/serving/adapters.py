@@ -19,7 +19,8 @@ class KnownAdapters:
     """Names and numbers of the adapters of a live cluster; `base` names the base model.
 
     An adapter that is unloaded is only forgotten by name, as vLLM's front end forgets it: its weights stay until the
-    eviction policy lets them go. Loaded again it is another adapter, whose weights have to come anew.
+    eviction policy lets them go. Loaded again while they are there it is another adapter, whose weights have to come
+    anew; afterwards the engine takes it for the one that it was.
     """
 
     def __init__(self, cluster: LiveCluster, base: str) -> None:
@@ -27,6 +28,7 @@ class KnownAdapters:
         self._numbers = {each.name: each.id for each in cluster.simulation.adapters}
         began_s = int(cluster.clock.unix_s())
         self._listed = {name: (name, began_s) for name in [base, *self._numbers]}
+        self._unloaded: dict[tuple[str, int], list[int]] = {}  # numbers, by name and rank
         self._loads = 0
         self.refuses_until_s = 0.0
         """The simulated time until which loads are refused."""
@@ -73,20 +75,39 @@ class KnownAdapters:
                 f"The rank of the lora adapter '{name}' is not known: give it as the header {RANK_HEADER}, as the "
                 "field rank, at the end of the name (-r16), or in a local adapter_config.json.",
             )
-        self._loads += 1
-        known = {each.name for each in self._cluster.simulation.adapters}
-        own = name if name not in known else f"{name}@{self._loads}"
         try:
-            self._numbers[name] = self._cluster.add_adapter(own, rank, name)
+            number = self._number(name, rank)
         except InputError as error:
             raise ApiError(400, str(error)) from None
+        if name in self._numbers:
+            self._forget(name)
+        self._numbers[name] = number
         self._listed[name] = path or name, int(self._cluster.clock.unix_s())
         return rank
 
     def unload(self, name: str) -> None:
         """Forget an adapter's name; its requests go on. Raises ApiError 404."""
-        if self._numbers.pop(name, None) is None:
+        if name not in self._numbers:
             raise ApiError(404, f"The lora adapter '{name}' cannot be found.")
+        self._forget(name)
+
+    def _number(self, name: str, rank: int) -> int:
+        """Return the number of an adapter that is loaded: of one that was unloaded and has no weights left, or anew."""
+        cluster = self._cluster
+        unloaded = self._unloaded.get((name, rank), [])
+        for number in unloaded:
+            if not cluster.simulation.has_weights(number):
+                unloaded.remove(number)
+                return number
+        self._loads += 1
+        known = {each.name for each in cluster.simulation.adapters}
+        own = name if name not in known else f"{name}@{self._loads}"
+        return cluster.add_adapter(own, rank, name)
+
+    def _forget(self, name: str) -> None:
+        number = self._numbers.pop(name)
+        rank = self._cluster.simulation.adapters[number].rank
+        self._unloaded.setdefault((name, rank), []).append(number)
 
 
 def _in_name(name: str) -> int | None:

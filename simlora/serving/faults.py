@@ -1,4 +1,4 @@
-"""Faults on request: a replica that dies, is slow, or refuses to load adapters."""
+"""Faults on request: a replica that dies, is slow, or refuses to load adapters; and their end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from simlora.serving.errors import ApiError
 from simlora.serving.front import Front
 from simlora.serving.schemas import Fault
 
-KINDS = ("fail", "slow", "slow_link", "refuse_loads")
+KINDS = ("fail", "slow", "slow_link", "refuse_loads", "recover")
 
 
 def begin(front: Front, fault: Fault) -> None:
@@ -19,7 +19,7 @@ def begin(front: Front, fault: Fault) -> None:
     fail: the replica's host loses all that it has, and requests go on at other replicas with the tokens that they have;
     behind a port of its own their streams break, and other answers are a 503. slow, slow_link: what it computes, or
     copies, takes `factor` times as long. refuse_loads: /v1/load_lora_adapter answers 500; weights that requests need
-    are loaded as ever.
+    are loaded as ever. recover: whatever of these is under way at the replica, its host's links or the port is over.
     """
     cluster = front.cluster
     last = cluster.number + cluster.scenario.cluster.replicas - 1
@@ -37,6 +37,11 @@ def begin(front: Front, fault: Fault) -> None:
         return
     replica = 0 if fault.replica is None else fault.replica - cluster.number
     host = replica // cluster.scenario.cluster.replicas_per_host
+    if fault.kind == "recover":
+        front.adapters.refuses_until_s = 0.0
+        for kind, of in ((Failure, host), (Straggler, replica), (SlowLink, host)):
+            cluster.end(kind, of)
+        return
     incident: Incident
     try:
         if fault.kind == "fail":

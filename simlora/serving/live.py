@@ -14,6 +14,7 @@ from simlora.config.setup import Setup
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
+from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.submissions import Keep
 from simlora.engine.scenario import Scenario
 from simlora.policies.routing.round_robin import RoundRobin
@@ -60,6 +61,10 @@ class Wishes:
         whole("--max-body-bytes", self.max_body_bytes, "bytes", least=1)
 
 
+class NoResult(InputError):
+    """A port has served no request, or its simulator has stopped."""
+
+
 class Live:
     """The fronts of a configuration, in order of port, and what they record."""
 
@@ -101,8 +106,7 @@ class Live:
     def record(self, path: Path) -> None:
         """Record each front's requests, in files of their own. Raises InputError for one that cannot be written."""
         for at, front in enumerate(self.fronts):
-            own = path.with_stem(f"{path.stem}-{at}") if self.wishes.per_replica else path
-            self.records.append(Record(front.cluster, own))
+            self.records.append(Record(front.cluster, of_port(path, at, self.wishes.per_replica)))
 
     def close(self) -> None:
         """Serve what is under way to its end at once, and complete the records."""
@@ -113,15 +117,24 @@ class Live:
             record.close()
 
     def result(self, front: Front) -> Result:
-        """Return the result of a front that is closed. Raises InputError where no request was served."""
-        simulation = front.cluster.simulation
+        """Return the result of a front that is closed. Raises NoResult where no request was served."""
         if front.cluster.crashed is not None:
-            raise InputError(f"the simulator has stopped: {front.cluster.crashed}")
-        trace = simulation.trace()
-        if not len(trace):
-            raise InputError("no request was served")
-        scenario = replace(simulation.scenario, trace=trace)
-        return result_of(replace(self.setup, scenario=scenario, window=None), simulation)
+            raise NoResult(f"the simulator has stopped: {front.cluster.crashed}")
+        return result_of_run(self.setup, front.cluster.simulation)
+
+
+def of_port(path: Path, at: int, per_replica: bool) -> Path:
+    """Return the file in which a port's requests are recorded."""
+    return path.with_stem(f"{path.stem}-{at}") if per_replica else path
+
+
+def result_of_run(setup: Setup, simulation: DrivenSimulation) -> Result:
+    """Return the result of a run that is closed. Raises NoResult where no request was served."""
+    trace = simulation.trace()
+    if not len(trace):
+        raise NoResult("no request was served")
+    scenario = replace(simulation.scenario, trace=trace)
+    return result_of(replace(setup, scenario=scenario, window=None), simulation)
 
 
 def _max_model_len(scenario: Scenario, wanted: int | None) -> int:

@@ -137,6 +137,12 @@ class LiveCluster:
                 self._cancel(ticket)
         self._plan()
 
+    def end(self, kind: type[Incident], of: int) -> None:
+        """What is under way of a kind at a host or replica is over now."""
+        if self.simulation.end(kind, of):
+            self._happened("end", {"kind": kind.__name__.lower(), "of": of})
+            self._plan()
+
     def add_adapter(self, name: str, rank: int, served_as: str) -> int:
         """Serve a further adapter; return its number. Raises InputError as `DrivenSimulation.add_adapter` does.
 

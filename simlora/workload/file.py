@@ -74,7 +74,7 @@ class File:
         if events.exists():
             notices += (
                 f"{table.path}: {events.name} beside it has what else happened while it was recorded (faults, clients "
-                "that left, adapters that came), which this run leaves out; simlora.serving.replay.replay repeats it.",
+                "that left, adapters that came), which this run leaves out; simlora-serve --replay repeats it.",
             )
         del table.columns["arrival_s"]  # half the file's memory, and nothing below shows it
         outputs = narrow(tokens(table, "output_tokens"))

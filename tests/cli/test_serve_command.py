@@ -41,6 +41,29 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     assert summary["requests"]["finished"] == 1
 
 
+def test_it_plays_a_record_once_more_with_what_else_happened(tmp_path):
+    rows = ["0,,,9,400", "1.5,,,9,4"]
+    (tmp_path / "seen.csv").write_text(
+        "\n".join(["arrival_s,adapter,rank,prompt_tokens,output_tokens", *rows, ""])
+    )
+    fails = {"what": "failure", "time_s": 1.0, "host": 0, "at_s": 1.0, "until_s": 3.0}
+    (tmp_path / "seen.events.jsonl").write_text(json.dumps(fails) + "\n")
+
+    def served(*options: str) -> subprocess.CompletedProcess[str]:
+        command = [*SERVE, "--replay", "seen.csv", *options, *RUN]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    ended = served("--results", "again")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "Results: again\n", "")
+    requests = pd.read_parquet(tmp_path / "again" / "requests.parquet")
+    assert requests.admitted_s.tolist() == [0.0, 3.0]
+    assert requests.finish_s.min() > 3.0
+    assert "give --results" in served().stderr
+    (tmp_path / "seen.csv").unlink()
+    missing = served("--results", "again")
+    assert (missing.returncode, "seen.csv" in missing.stderr) == (2, True)
+
+
 def test_a_port_that_is_taken_leaves_an_earlier_record_as_it_is(tmp_path):
     (tmp_path / "seen.csv").write_text("earlier")
     with socket.create_server(("127.0.0.1", 0)) as taken:

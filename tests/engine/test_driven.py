@@ -20,7 +20,7 @@ from simlora.engine.cluster import driven as driven_run
 from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.cluster.submissions import Keep, Submitted
-from simlora.engine.incidents import Failure, Straggler
+from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.scenario import Scenario
 from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
@@ -336,6 +336,83 @@ def test_faults_that_are_asked_for_are_as_those_that_were_listed() -> None:
     assert_requests(driven, with_cluster(scenario, failures=(failure,), stragglers=(slow,)))
     with pytest.raises(InputError, match="needs the cluster's faults_on_request"):
         DrivenSimulation(scenario).begin(failure)
+
+
+ENDED_EARLY = (
+    (Failure(host=0, at_s=0.21, until_s=None), 0.52),
+    (Failure(host=0, at_s=0.21, until_s=9.0), 0.52),
+    (Straggler(replica=1, at_s=0.21, factor=3.0, until_s=None), 0.52),
+    (SlowLink(host=0, at_s=0.0, factor=30.0, until_s=9.0), 0.12),
+)
+
+
+@pytest.mark.parametrize(("incident", "ends_s"), ENDED_EARLY)
+def test_a_fault_that_is_ended_early_is_as_one_that_was_listed_with_that_end(
+    incident: Failure | Straggler | SlowLink, ends_s: float
+) -> None:
+    case = CASE.but(rows=ROWS, replicas=2)
+    kind = type(incident)
+    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
+    assert not driven.end(kind, incident.of), "none is under way"
+    for at_s, row in submitted(case):
+        driven.submit(row, at_s)
+    driven.advance(incident.at_s)
+    driven.begin(incident)
+    driven.advance(ends_s)
+    assert driven.end(kind, incident.of)
+    assert not driven.end(kind, incident.of)
+    key = incident.key.removeprefix("cluster.")
+    listed = with_cluster(case.scenario(), **{key: (replace(incident, until_s=ends_s),)})
+    assert_requests(driven, listed)
+    if kind is Failure:
+        assert [failed.until_s for failed in driven.recorder.journal.failed] == [ends_s]
+
+
+def test_a_slowdown_takes_the_place_of_the_one_before_it_whose_end_is_none_of_it() -> None:
+    case = CASE.but(rows=ROWS, replicas=2)
+    first = Straggler(replica=0, at_s=0.1, factor=2.0, until_s=0.3)
+    second = Straggler(replica=0, at_s=0.2, factor=5.0, until_s=0.6)
+    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
+    for at_s, row in submitted(case):
+        driven.submit(row, at_s)
+    for incident in (first, second):
+        driven.advance(incident.at_s)
+        driven.begin(incident)
+    listed = (replace(first, until_s=second.at_s), second)
+    assert_requests(driven, with_cluster(case.scenario(), stragglers=listed))
+
+
+def test_a_failed_host_that_was_not_expected_back_comes_back_once() -> None:
+    """A listed failure of a host that has failed already has its own end; requests wait for the host until then."""
+    case = CASE.but(rows=(Row(0.5, None, 1, 1, 1), Row(2.0, None, 1, 1, 1)))
+    listed = Failure(host=0, at_s=0.4, until_s=0.7)
+    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True, failures=(listed,)))
+    for at_s, row in submitted(case):
+        driven.submit(row, at_s)
+    driven.advance(0.1)
+    driven.begin(Failure(host=0, at_s=0.1))
+    table = driven.close().requests()
+    assert table.status.tolist() == ["finished", "finished"]
+    assert table.admitted_s[0] == pytest.approx(0.7)
+    assert [failed[:3] for failed in driven.recorder.journal.failed] == [(0.1, 0, 0.4), (0.4, 0, 0.7)]
+    assert driven.fleet.returning == 0
+
+
+def test_whether_weights_of_an_adapter_are_anywhere_is_known() -> None:
+    row = Row(0.0, 0, 5, 3, 3)
+    for max_cpu_loras, kept in ((None, False), (2, True)):
+        case = CASE.but(rows=(row,), eviction="on_demand", max_cpu_loras=max_cpu_loras)
+        driven = DrivenSimulation(case.scenario())
+        assert not driven.has_weights(0)
+        for at_s, submits in submitted(case):
+            driven.submit(submits, at_s)
+        driven.advance(1e-6)
+        assert driven.has_weights(0), "they are being loaded"
+        driven.close()
+        assert driven.has_weights(0) is kept, (
+            "evicted at once, and in host memory where that holds what was used"
+        )
+        assert not driven.has_weights(1)
 
 
 def test_the_time_of_the_next_event_is_known() -> None:

@@ -298,6 +298,33 @@ def test_adapters_are_loaded_and_unloaded(tmp_path: Path) -> None:
     assert front.cluster.simulation.recorder.adapter_loads == 2, "loaded anew, as another adapter"
 
 
+def test_an_adapter_that_is_loaded_and_unloaded_again_and_again_needs_no_more_memory() -> None:
+    """Once its weights have left; another rank is another adapter."""
+    front = live(*VLLM, "replica.max_loras=1").fronts[0]
+    adapters, named = front.cluster.simulation.adapters, {"lora_name": "acme"}
+    known = len(adapters)
+
+    def serve(name: str) -> None:
+        assert post(front, "/v1/completions", PROMPT | {"model": name}).status_code == 200
+
+    def load(rank: int) -> None:
+        assert post(front, "/v1/load_lora_adapter", named | {"rank": rank}).status_code == 200
+        serve("acme")
+        assert post(front, "/v1/unload_lora_adapter", named).status_code == 200
+
+    load(8)
+    load(8)
+    assert len(adapters) == known + 2, "its weights were in the slot"
+    for _ in range(3):
+        serve("adapter_0")
+        load(8)
+    assert len(adapters) == known + 2
+    serve("adapter_0")
+    load(4)
+    assert [each.rank for each in adapters[known:]] == [8, 8, 4]
+    assert front.cluster.simulation.recorder.adapter_loads == 2 + 2 * 4
+
+
 def test_a_prefix_that_came_before_is_cached_for_its_adapter_only() -> None:
     front = live(*VLLM, "replica.prefix_caching=true").fronts[0]
     names = front.adapters.names()

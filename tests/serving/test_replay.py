@@ -92,6 +92,9 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
         await asyncio.sleep(0.1)
         begin(front, Fault(kind="fail", replica=1, for_s=2.0))
         begin(front, Fault(kind="slow", replica=0, for_s=2.0, factor=3.0))
+        begin(front, Fault(kind="slow", replica=2, factor=9.0))
+        await asyncio.sleep(0.02)
+        begin(front, Fault(kind="recover", replica=2))
         await asyncio.gather(*tasks)
 
     asked(front, ask)
@@ -104,6 +107,27 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
     (scenario,) = scenarios(setup(*FOUR, "replica.max_num_seqs=2").scenario, per_replica=False)
     assert_same_times(served, replay(scenario, path).recorder.requests())
     assert "seen.events.jsonl beside it has what else happened" in File(str(path)).build(0).notices[-1]
+
+
+@pytest.mark.parametrize(
+    ("row", "event", "message"),
+    [
+        ("0,late-r8,8,9,4", "", "row 2: adapter 'late-r8' is not known then"),
+        ("0,late-r8,8,9,none", "", "output_tokens is 'none'"),
+        ("0,,,9,4", '{"what": "melt", "time_s": 1}', "line 1: Invalid value 'melt'"),
+        ("0,,,9,4", "{", "line 1: Input data was truncated; must be an event that simlora-serve recorded"),
+        ("0,,,9,4", '{"what": "leave", "time_s": 1, "request": 7}', "line 1: request 7 has not come"),
+        ("0,,,9,4", '{"what": "load", "time_s": 1, "name": "a"}', "missing required field `rank`"),
+    ],
+)
+def test_what_is_no_record_is_refused(row: str, event: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "seen.csv"
+    path.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{row}\n")
+    if event:
+        events_path(path).write_text(event)
+    (scenario,) = scenarios(setup(*FOUR).scenario, per_replica=False)
+    with pytest.raises(InputError, match=message):
+        replay(scenario, path)
 
 
 def test_each_replica_by_itself_is_replayed_by_itself(tmp_path: Path) -> None:

@@ -128,6 +128,20 @@ def test_faults_that_cannot_be_are_refused_and_loads_can_be() -> None:
     assert post(front, "/v1/load_lora_adapter", {"lora_name": "a-r8"}).status_code == 200
 
 
+def test_recover_ends_whatever_is_wrong() -> None:
+    front = live(*SLORA, wishes=Wishes(speed=1000.0)).fronts[0]
+    for fault in ({"kind": "fail"}, {"kind": "slow", "factor": 9}, {"kind": "refuse_loads"}):
+        assert post(front, "/simlora/faults", fault).status_code == 200
+    assert get(front, "/health").status_code == 503
+    assert post(front, "/simlora/faults", {"kind": "recover"}).status_code == 200
+    assert get(front, "/health").status_code == 200
+    assert post(front, "/v1/load_lora_adapter", {"lora_name": "a-r8"}).status_code == 200
+    assert post(front, "/v1/completions", {"prompt": "Hello", "max_tokens": 5}).status_code == 200
+    row = front.cluster.close().requests().iloc[0]
+    assert row.finish_s - row.admitted_s < 1.0, "not nine times as long"
+    assert post(front, "/simlora/faults", {"kind": "recover", "replica": 1}).status_code == 400
+
+
 def test_a_slow_replica_is_slow() -> None:
     front = live(*SLORA).fronts[0]
     body = {"prompt": "Hello", "max_tokens": 50, "ignore_eos": True}

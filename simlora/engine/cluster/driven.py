@@ -155,11 +155,18 @@ class DrivenSimulation(Simulation):
         """
         return self._further.add(AdapterSpec(name, rank))
 
+    def has_weights(self, adapter: int) -> bool:
+        """Return whether the memory of any replica or its host has weights of an adapter that it had to read."""
+        replicas = self.fleet.replicas
+        return any(
+            replica.kv.adapters.holds(adapter) or replica.host_link.holds(adapter) for replica in replicas
+        )
+
     def begin(self, incident: Incident) -> None:
         """Something goes wrong now, which is over at the incident's `until_s`, if it has one.
 
-        Raises InputError for a place that is not there, or whose host has failed already, and without the cluster's
-        `faults_on_request`.
+        It takes the place of one of its kind that is under way at the same replica or links. Raises InputError for a
+        place that is not there, or whose host has failed already, and without the cluster's `faults_on_request`.
         """
         cluster = self.scenario.cluster
         if not cluster.faults_on_request:
@@ -169,6 +176,10 @@ class DrivenSimulation(Simulation):
         if isinstance(incident, Failure) and not self.fleet.alive[cluster.replicas_of(incident.host)].all():
             raise InputError(f"host {incident.host} has failed already, must be back before it fails again")
         self.faults.begin(incident)
+
+    def end(self, kind: type[Incident], of: int) -> bool:
+        """End an incident of a kind at a host or replica now, before its time; return whether one was under way."""
+        return self.faults.end(kind, of)
 
     # Time -------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from functools import partial
 from math import inf
 from operator import attrgetter
 
-from simlora.engine.clock import FAILURE
+from simlora.engine.clock import FAILURE, Event
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet
 from simlora.engine.handoff import Handoff
@@ -37,6 +37,8 @@ class FaultInjector:
         self.lose_adapters: Callable[[int], int] = lambda host: 0
         self._replica_slowdowns: dict[int, float] = {}
         self._link_slowdowns: dict[int, float] = {}  # by host
+        # When each incident under way is over, by its kind and its host or replica; None: never.
+        self._ends: dict[tuple[type[Incident], int], Event | None] = {}
 
     def start(self) -> None:
         """Schedule both ends of each incident, in order of kind and time.
@@ -44,35 +46,59 @@ class FaultInjector:
         So of two at one host or replica the first is over before the next begins at the same moment.
         """
         cluster, at_s = self._cluster, attrgetter("at_s")
-        for failure in sorted(cluster.failures, key=at_s):
-            self._schedule(failure, partial(self._fail, failure), partial(self._recover, failure.host))
-        for straggler in sorted(cluster.stragglers, key=at_s):
-            set_factor = partial(self._slow_replica, straggler.replica)
-            self._schedule(straggler, partial(set_factor, straggler.factor), partial(set_factor, 1.0))
-        for slow in sorted(cluster.slow_links, key=at_s):
-            set_factor = partial(self._slow_links, slow.host)
-            self._schedule(slow, partial(set_factor, slow.factor), partial(set_factor, 1.0))
+        for listed in (cluster.failures, cluster.stragglers, cluster.slow_links):
+            for incident in sorted(listed, key=at_s):
+                begin = partial(self._begin, incident, self._schedule_end(incident))
+                self._clock.call(incident.at_s, FAILURE, incident.of, begin)
 
     def begin(self, incident: Incident) -> None:
-        """Something goes wrong now that was not listed; it is over at its `until_s`, which may be in the future."""
-        until_s = incident.until_s
+        """Begin an incident now that was not listed; it is over at its `until_s`, which may be in the future.
+
+        It takes the place of one of its kind that is under way at the same host or replica.
+        """
+        self._begin(incident, self._schedule_end(incident))
+
+    def end(self, kind: type[Incident], of: int) -> bool:
+        """End what is under way of a kind at a host or replica, before its time; return whether there was any."""
+        under_way = (kind, of) in self._ends
+        if under_way:
+            self._end(kind, of)
+        return under_way
+
+    def _schedule_end(self, incident: Incident) -> Event | None:
+        """Return the end of an incident; None: it has none."""
+        if incident.until_s is None:
+            return None
+        end = partial(self._end, type(incident), incident.of)
+        return self._clock.call(incident.until_s, FAILURE, incident.of, end)
+
+    def _begin(self, incident: Incident, end: Event | None) -> None:
+        key = type(incident), incident.of
+        before = self._ends.get(key)
+        if before is not None:
+            self._clock.cancel(before)
+        self._ends[key] = end
         if isinstance(incident, Failure):
+            self._fleet.returning += (end is not None) - (before is not None)
+            self._journal.end_failure(incident.host, self._clock.now)
             self._fail(incident)
-            over: Callable[[], None] = partial(self._recover, incident.host)
         elif isinstance(incident, Straggler):
-            over = partial(self._slow_replica, incident.replica, 1.0)
             self._slow_replica(incident.replica, incident.factor)
         else:
-            assert isinstance(incident, SlowLink), f"{type(incident).__name__} cannot be asked for"
-            over = partial(self._slow_links, incident.host, 1.0)
+            assert isinstance(incident, SlowLink), f"{type(incident).__name__} is no incident of a cluster"
             self._slow_links(incident.host, incident.factor)
-        if until_s is not None:
-            self._clock.call(until_s, FAILURE, incident.of, over)
 
-    def _schedule(self, incident: Incident, begin: Callable[[], None], end: Callable[[], None]) -> None:
-        self._clock.call(incident.at_s, FAILURE, incident.of, begin)
-        if incident.until_s is not None:
-            self._clock.call(incident.until_s, FAILURE, incident.of, end)
+    def _end(self, kind: type[Incident], of: int) -> None:
+        end = self._ends.pop((kind, of))
+        if end is not None:
+            self._clock.cancel(end)
+        if kind is Failure:
+            self._fleet.returning -= end is not None
+            self._recover(of)
+        elif kind is Straggler:
+            self._slow_replica(of, 1.0)
+        else:
+            self._slow_links(of, 1.0)
 
     # Failures ---------------------------------------------------------------------------
 
@@ -81,7 +107,6 @@ class FaultInjector:
         fleet, host, now_s = self._fleet, failure.host, self._clock.now
         ids = self._cluster.replicas_of(host)
         fleet.set_alive(ids, False)
-        fleet.returning += failure.until_s is not None
         for listener in self.on_fail:
             listener(ids)
         lost_adapters = self.lose_adapters(host)
@@ -102,7 +127,7 @@ class FaultInjector:
     def _recover(self, host: int) -> None:
         """Bring a failed host back, with nothing in its memory."""
         fleet, ids = self._fleet, self._cluster.replicas_of(host)
-        fleet.returning -= 1
+        self._journal.end_failure(host, self._clock.now)
         fleet.set_alive(ids, True)
         fleet.start(ids)
         self._dispatcher.dispatch_pending()

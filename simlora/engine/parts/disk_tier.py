@@ -46,6 +46,9 @@ class DiskTierLink(HostLink):
         held[adapter.id] = None
         return known
 
+    def holds(self, id: int) -> bool:
+        return id in self._held
+
     def left(self, adapter: Adapter) -> None:
         """The last request that used an adapter is gone."""
         if adapter.id in self._held:

@@ -85,6 +85,10 @@ class HostLink:
         shard_bytes = size_bytes // self._tp
         return self._load.load_s(shard_bytes) + (self._load.disk_s(shard_bytes) if from_disk else 0.0)
 
+    def holds(self, id: int) -> bool:
+        """Return whether host memory has the adapter of that id because it was used; here it has all of them."""
+        return False
+
     def load(self, adapter: Adapter, now_s: float) -> float:
         """Load an adapter; return when it is in HBM."""
         self._recorder.adapter_loads += 1
