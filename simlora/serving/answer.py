@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,15 +25,16 @@ FULL = ("cluster.max_outstanding", "no replica is left")
 
 
 class Answer:
-    """An ASGI application that answers one request, and lets the engine know when its client leaves.
+    """An ASGI application that answers one HTTP request, and lets the engine know when its client leaves.
 
-    `head` begins every object of the answer: id, kind, time and model.
+    Each ticket is a choice of it: the answers to each prompt one after the other, `wanted.answers` of each. `head`
+    begins every object of the answer: id, kind, time and model.
     """
 
     def __init__(
-        self, cluster: LiveCluster, ticket: Ticket, wanted: Wanted, chat: bool, id: str, model: str
+        self, cluster: LiveCluster, tickets: Sequence[Ticket], wanted: Wanted, chat: bool, id: str, model: str
     ) -> None:
-        self._cluster, self._ticket, self._wanted, self._chat = cluster, ticket, wanted, chat
+        self._cluster, self._tickets, self._wanted, self._chat = cluster, tickets, wanted, chat
         self._head = {"id": id, "created": int(cluster.clock.unix_s()), "model": model}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -40,15 +42,19 @@ class Answer:
         left = asyncio.get_running_loop().create_task(_disconnected(receive))
         left.add_done_callback(self._leave)
         try:
-            if self._wanted.stream:
+            refused = await self._refused()
+            if refused is not None:
+                await _send_whole(refused.response(), send)
+            elif self._wanted.stream:
                 await self._stream(send)
             else:
-                await self._ticket.ended()
+                for ticket in self._tickets:
+                    await ticket.ended()
                 if not left.done():
-                    self._cluster.drift.add([self._ticket.last_s if self._ticket.tokens else self._now_s()])
-                    await self._whole()(scope, receive, send)
+                    self._cluster.drift.add([max(each.last_s for each in self._tickets)])
+                    await _send_whole(self._whole(), send)
         except asyncio.CancelledError:
-            self._cluster.leave(self._ticket)
+            self._leave_all()
             raise
         finally:
             left.remove_done_callback(self._leave)
@@ -56,43 +62,54 @@ class Answer:
 
     def _leave(self, done: asyncio.Future[None]) -> None:
         if not done.cancelled():
-            self._cluster.leave(self._ticket)
+            self._leave_all()
 
-    def _now_s(self) -> float:
-        return self._cluster.clock.now_s()
+    def _leave_all(self) -> None:
+        for ticket in self._tickets:
+            self._cluster.leave(ticket)
+
+    async def _refused(self) -> ApiError | None:
+        """Wait until replicas have all requests; of one that none takes, return what is said."""
+        for ticket in self._tickets:
+            if not await ticket.taken():
+                self._leave_all()
+                return self._refusal(ticket)
+        return None
 
     # Whole ------------------------------------------------------------------------------
 
     def _whole(self) -> Response:
-        ticket = self._ticket
-        if ticket.status != FINISHED:
-            return self._refusal().response()
-        text, reason = text_of(ticket.tokens), self._finish_reason()
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": reason, "stop_reason": None}
-        if self._chat:
-            choice["message"] = {"role": "assistant", "content": text}
-        else:
-            choice["text"] = text
+        for ticket in self._tickets:
+            if ticket.status != FINISHED:
+                return self._refusal(ticket).response()
         kind = "chat.completion" if self._chat else "text_completion"
-        body = self._head | {"object": kind, "choices": [choice], "usage": self._usage(ticket.tokens)}
+        choices = [self._choice(index, ticket) for index, ticket in enumerate(self._tickets)]
+        body = self._head | {"object": kind, "choices": choices, "usage": self._usage_of_all()}
         return Response(msgspec.json.encode(body), media_type=JSON)
 
-    def _finish_reason(self) -> str:
-        return "length" if self._ticket.tokens == self._ticket.limit_tokens else "stop"
-
-    def _usage(self, tokens: int) -> dict[str, Any]:
-        ticket = self._ticket
-        prompt_tokens = ticket.submitted.prompt_tokens
-        return {
-            "prompt_tokens": prompt_tokens,
-            "completion_tokens": tokens,
-            "total_tokens": prompt_tokens + tokens,
-            "prompt_tokens_details": {"cached_tokens": ticket.request.cached_tokens},
+    def _choice(self, index: int, ticket: Ticket) -> dict[str, Any]:
+        text, reason = text_of(ticket.tokens), "length" if ticket.tokens == ticket.limit_tokens else "stop"
+        choice: dict[str, Any] = {
+            "index": index,
+            "logprobs": None,
+            "finish_reason": reason,
+            "stop_reason": None,
         }
+        if self._chat:
+            return choice | {"message": {"role": "assistant", "content": text}}
+        return choice | {"text": text}
 
-    def _refusal(self) -> ApiError:
+    def _usage_of_all(self) -> dict[str, Any]:
+        """Return the tokens of all answers, and of each prompt once."""
+        of_prompts = self._tickets[:: self._wanted.answers]
+        return _usage(
+            sum(each.submitted.prompt_tokens for each in of_prompts),
+            sum(each.tokens for each in self._tickets),
+            sum(each.request.cached_tokens for each in of_prompts),
+        )
+
+    def _refusal(self, ticket: Ticket) -> ApiError:
         """Return what is said of a request that was not served."""
-        ticket = self._ticket
         if ticket.status == CRASHED:
             return ApiError(500, f"the simulator has stopped: {ticket.reason}")
         if ticket.status == REJECTED and ticket.reason.startswith(RATE_LIMITED):
@@ -105,46 +122,58 @@ class Answer:
     # Stream -----------------------------------------------------------------------------
 
     async def _stream(self, send: Send) -> None:
-        """Send the head when a replica has the request, and an event for tokens that are due together."""
-        ticket = self._ticket
-        if not await ticket.taken():
-            await _send_whole(self._refusal().response(), send)
-            return
+        """Send the head, and an event for tokens of a request that are due together."""
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
-        role = self._role() if self._chat else b""
-        events = TokenEvents(send, ticket, self._cluster.drift, self._events_text(), role)
-        await ticket.ended()
-        await events.all_sent()
-        if ticket.status == FAILED:
+        streams = [
+            TokenEvents(
+                send, ticket, self._cluster.drift, self._events_text(index, ticket), self._role(index)
+            )
+            for index, ticket in enumerate(self._tickets)
+        ]
+        for ticket, stream in zip(self._tickets, streams, strict=True):
+            await ticket.ended()
+            await stream.all_sent()
+        if any(each.status == FAILED for each in self._tickets):
             return  # the server breaks off an answer that is not whole
         end = b"data: [DONE]\n\n"
-        if ticket.status != FINISHED:
-            end = b"data: " + self._refusal().response().body + b"\n\n" + end
+        lost = next((each for each in self._tickets if each.status != FINISHED), None)
+        if lost is not None:
+            end = b"data: " + self._refusal(lost).response().body + b"\n\n" + end
         elif self._wanted.usage_at_end:
-            usage = {"choices": [], "usage": self._usage(ticket.tokens)}
+            usage = {"choices": [], "usage": self._usage_of_all()}
             end = b"data: " + msgspec.json.encode(self._head | self._kind() | usage) + b"\n\n" + end
         await send({"type": "http.response.body", "body": end, "more_body": False})
 
     def _kind(self) -> dict[str, str]:
         return {"object": "chat.completion.chunk" if self._chat else "text_completion"}
 
-    def _role(self) -> bytes:
-        choice = {"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
+    def _role(self, index: int) -> bytes:
+        """Return the event that comes before those of a choice's tokens, if there is one."""
+        if not self._chat:
+            return b""
+        choice = {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
         return b"data: " + msgspec.json.encode(self._head | self._kind() | {"choices": [choice]}) + b"\n\n"
 
-    def _events_text(self) -> EventText:
-        head = b"data: " + msgspec.json.encode(self._head | self._kind())[:-1] + b',"choices":[{"index":0,'
-        before = head + (b'"delta":{"content":' if self._chat else b'"text":')
+    def _events_text(self, index: int, ticket: Ticket) -> EventText:
+        head = msgspec.json.encode(self._head | self._kind())[:-1] + b',"choices":[{"index":%d,' % index
+        before = b"data: " + head + (b'"delta":{"content":' if self._chat else b'"text":')
         after = (b"}" if self._chat else b"") + b',"logprobs":null,"finish_reason":'
-        usage = self._encoded_usage if self._wanted.usage_always else None
-        return EventText(before, after + b"null}]", after + b'"%s"}]' % self._finish_of_stream(), usage)
+        usage = partial(_encoded_usage, ticket) if self._wanted.usage_always else None
+        reason = b"length" if ticket.submitted.output_tokens == ticket.limit_tokens else b"stop"
+        return EventText(before, after + b"null}]", after + b'"%s"}]' % reason, usage)
 
-    def _encoded_usage(self, tokens: int) -> bytes:
-        return msgspec.json.encode(self._usage(tokens))
 
-    def _finish_of_stream(self) -> bytes:
-        ticket = self._ticket
-        return b"length" if ticket.submitted.output_tokens == ticket.limit_tokens else b"stop"
+def _usage(prompt_tokens: int, tokens: int, cached_tokens: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": tokens,
+        "total_tokens": prompt_tokens + tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+    }
+
+
+def _encoded_usage(ticket: Ticket, tokens: int) -> bytes:
+    return msgspec.json.encode(_usage(ticket.submitted.prompt_tokens, tokens, ticket.request.cached_tokens))
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Any]]) -> None:

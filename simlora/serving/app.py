@@ -18,6 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from simlora import __version__
+from simlora.engine.cluster.submissions import Submitted
 from simlora.serving import faults
 from simlora.serving.adapters import RANK_HEADER
 from simlora.serving.answer import JSON, Answer
@@ -80,7 +81,10 @@ class _Api:
 
     async def completions(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Completion)
-        submitted = await _beside_streams(self._front.completion, wanted, len(wanted.prompt))
+        characters = len(wanted.prompt) + sum(
+            len(each) for each in wanted.prompt if isinstance(each, (str, list))
+        )
+        submitted = await _beside_streams(self._front.completion, wanted, characters)
         return self._answer(submitted, wanted, chat=False)
 
     async def chat(self, request: Request) -> ASGIApp:
@@ -88,15 +92,17 @@ class _Api:
         submitted = await _beside_streams(self._front.chat, wanted, sum(map(_length, wanted.messages)))
         return self._answer(submitted, wanted, chat=True)
 
-    def _answer(self, submitted: Any, wanted: Completion | Chat, chat: bool) -> Answer:
-        if not self._cluster.healthy:
+    def _answer(self, submitted: list[Submitted], wanted: Completion | Chat, chat: bool) -> Answer:
+        cluster, front = self._cluster, self._front
+        if not cluster.healthy:
             raise ApiError(503, "no replica takes requests")
-        limit_tokens = wanted.asked_tokens or self._front.max_model_len - submitted.prompt_tokens
-        ticket = self._cluster.submit(submitted, bool(wanted.stream), limit_tokens)
-        model = wanted.model or self._front.adapters.base
-        return Answer(
-            self._cluster, ticket, wanted, chat, self._front.id("chatcmpl" if chat else "cmpl"), model
-        )
+        limits = [wanted.asked_tokens or front.max_model_len - each.prompt_tokens for each in submitted]
+        tickets = [
+            cluster.submit(each, bool(wanted.stream), limit_tokens)
+            for each, limit_tokens in zip(submitted, limits, strict=True)
+        ]
+        model = wanted.model or front.adapters.base
+        return Answer(cluster, tickets, wanted, chat, front.id("chatcmpl" if chat else "cmpl"), model)
 
     async def models(self, request: Request) -> Response:
         return _json({"object": "list", "data": self._front.models()})

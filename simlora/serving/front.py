@@ -16,6 +16,9 @@ from simlora.serving.prefix_hashes import prefix_hashes
 from simlora.serving.prompts import Prompts, chat_text
 from simlora.serving.schemas import Chat, Completion, Wanted
 
+MOST_ANSWERS = 1024
+"""Of one HTTP request: they are submitted at once, while streams wait."""
+
 
 @dataclass
 class Front:
@@ -53,21 +56,22 @@ class Front:
             for name, root, created_s in known.listed()
         ]
 
-    def completion(self, wanted: Completion) -> Submitted:
-        """Return the request of a completion. Raises ApiError."""
-        text, ids = _prompt(wanted.prompt)
-        return self._submitted(wanted, text, ids, wanted.asked_tokens)
+    def completion(self, wanted: Completion) -> list[Submitted]:
+        """Return the requests of a completion, prompt by prompt. Raises ApiError."""
+        prompts = _prompts(wanted.prompt)
+        if (answers := len(prompts) * wanted.answers) > MOST_ANSWERS:
+            raise ApiError(400, f"{answers} answers are asked for, must be at most {MOST_ANSWERS}", "prompt")
+        return [each for prompt in prompts for each in self._submitted(wanted, *prompt, wanted.asked_tokens)]
 
-    def chat(self, wanted: Chat) -> Submitted:
-        """Return the request of a chat. Raises ApiError."""
+    def chat(self, wanted: Chat) -> list[Submitted]:
+        """Return the requests of a chat. Raises ApiError."""
         return self._submitted(wanted, text_of_chat(wanted.messages), None, wanted.asked_tokens)
 
-    def _submitted(self, wanted: Wanted, text: str, ids: list[int] | None, asked: int | None) -> Submitted:
+    def _submitted(
+        self, wanted: Wanted, text: str, ids: list[int] | None, asked: int | None
+    ) -> list[Submitted]:
+        """Return a request for each answer to a prompt, which share its hashes."""
         adapter = self.adapters.number(wanted.model)
-        if wanted.n not in (None, 1):
-            raise ApiError(
-                400, f"n is {wanted.n}, must be 1: several answers to a prompt are not simulated", "n"
-            )
         if self.hashes and ids is None:
             ids = self.prompts.ids(text)
         prompt_tokens = max(len(ids), 1) if ids is not None else self.prompts.count(text)
@@ -84,12 +88,15 @@ class Front:
             raise ApiError(
                 400, f"min_tokens is {wanted.min_tokens}, must be at most max_tokens={most}", "min_tokens"
             )
-        length = most if wanted.ignore_eos else max(min(self.lengths.draw(), most), wanted.min_tokens)
         hashes: tuple[int, ...] = ()
         if self.hashes and ids is not None:
             name = "" if adapter == BASE_MODEL else self.cluster.simulation.adapters[adapter].name
             hashes = prefix_hashes(ids, self.cluster.scenario.cache_block_tokens, name)
-        return Submitted(prompt_tokens, length, adapter, most, None, hashes)
+        lengths = (
+            most if wanted.ignore_eos else max(min(self.lengths.draw(), most), wanted.min_tokens)
+            for _ in range(wanted.answers)
+        )
+        return [Submitted(prompt_tokens, length, adapter, most, None, hashes) for length in lengths]
 
 
 def text_of_chat(messages: list[dict[str, Any]]) -> str:
@@ -100,12 +107,22 @@ def text_of_chat(messages: list[dict[str, Any]]) -> str:
         raise ApiError(400, str(error), "messages") from None
 
 
-def _prompt(prompt: str | list[Any]) -> tuple[str, list[int] | None]:
-    """Return a prompt's text, or its token ids. Raises ApiError 400."""
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
-        prompt = prompt[0]
+def _prompts(prompt: str | list[Any]) -> list[tuple[str, list[int] | None]]:
+    """Return each prompt's text, or its token ids. Raises ApiError 400."""
     if isinstance(prompt, str):
-        return prompt, None
-    if prompt and all(type(each) is int and 0 <= each < 1 << 63 for each in prompt):
-        return "", prompt
-    raise ApiError(400, "prompt must be one text, or the ids of one prompt's tokens", "prompt")
+        return [(prompt, None)]
+    several = prompt and isinstance(prompt[0], (str, list))
+    found = [
+        (each, None) if isinstance(each, str) else ("", each) for each in (prompt if several else [prompt])
+    ]
+    if not prompt or not all(ids is None or _are_ids(ids) for _, ids in found):
+        raise ApiError(
+            400, "prompt must be a text, the ids of a prompt's tokens, or a list of these", "prompt"
+        )
+    return found
+
+
+def _are_ids(ids: Any) -> bool:
+    return (
+        isinstance(ids, list) and bool(ids) and all(type(each) is int and 0 <= each < 1 << 63 for each in ids)
+    )

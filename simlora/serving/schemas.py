@@ -29,7 +29,12 @@ class Wanted(msgspec.Struct, kw_only=True):
     ignore_eos: bool = False
     stream: bool | None = False
     stream_options: StreamOptions | None = None
-    n: Positive | None = 1
+    n: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = 1
+
+    @property
+    def answers(self) -> int:
+        """How many answers each prompt gets: vLLM makes as many requests of it."""
+        return self.n or 1
 
     @property
     def usage_at_end(self) -> bool:
@@ -43,7 +48,7 @@ class Wanted(msgspec.Struct, kw_only=True):
 
 
 class Completion(Wanted, kw_only=True):
-    """`/v1/completions`. `prompt`: text, token ids, or a list with one of these."""
+    """`/v1/completions`. `prompt`: text, token ids, or a list of these."""
 
     prompt: str | list[Any]
     max_tokens: Positive | None = 16

@@ -89,6 +89,48 @@ def test_answers_are_as_long_as_a_trace_s_one_after_the_other_whichever_replica_
         Wishes(output_tokens=3, in_order=True)
 
 
+SEVERAL = PROMPT | {"prompt": ["word " * 16, [7, 8, 9]], "n": 2, "max_tokens": 5, "ignore_eos": True}
+
+
+def test_several_prompts_and_several_answers_to_each_are_requests_of_their_own() -> None:
+    front = live(wishes=Wishes(speed=1000.0)).fronts[0]
+    whole = post(front, "/v1/completions", SEVERAL).json()
+    assert [each["index"] for each in whole["choices"]] == [0, 1, 2, 3]
+    assert {each["text"] for each in whole["choices"]} == {text_of(5)}
+    assert whole["usage"] == {
+        "prompt_tokens": 20 + 3,
+        "completion_tokens": 4 * 5,
+        "total_tokens": 43,
+        "prompt_tokens_details": {"cached_tokens": 0},
+    }
+    chat = post(front, "/v1/chat/completions", CHAT | {"n": 3}).json()
+    assert [each["message"]["role"] for each in chat["choices"]] == ["assistant"] * 3
+    rows = front.cluster.close().requests()
+    assert rows.prompt_tokens.tolist()[:4] == [20, 20, 3, 3]
+    assert len(rows) == 4 + 3
+
+
+def test_their_tokens_come_in_one_stream_by_choice() -> None:
+    asked_for = SEVERAL | {"stream": True, "stream_options": {"include_usage": True}}
+    *tokens, usage, done = events(post(live().fronts[0], "/v1/completions", asked_for).text)
+    texts = ["", "", "", ""]
+    for each in tokens:
+        (choice,) = each["choices"]
+        texts[choice["index"]] += choice["text"]
+    assert texts == [text_of(5)] * 4
+    assert (usage["usage"]["completion_tokens"], done) == (20, "[DONE]")
+
+
+def test_if_one_of_them_is_not_served_none_is() -> None:
+    front = live(*SLORA, "cluster.max_outstanding=2", wishes=Wishes(speed=1.0)).fronts[0]
+    for stream in (False, True):
+        refused = post(front, "/v1/completions", SEVERAL | {"max_tokens": 1900, "stream": stream})
+        assert refused.status_code == 503
+    rows = front.cluster.close().requests()
+    assert "rejected" in set(rows.status)
+    assert rows.output_tokens[rows.status == "finished"].max() < 10, "what runs ends with the step under way"
+
+
 def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
     front = live(wishes=Wishes(speed=1000.0)).fronts[0]
     found = [post(front, "/v1/completions", {"prompt": "x", "max_tokens": 2000}).json() for _ in range(3)]
@@ -107,8 +149,15 @@ def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
         ("completions", b"[" * 20000, 400, ""),
         ("completions", {"max_tokens": 5}, 400, "missing required field `prompt`"),
         ("completions", PROMPT | {"max_tokens": 0}, 400, "Expected `int` >= 1 - at `$.max_tokens`"),
-        ("completions", PROMPT | {"prompt": ["a", "b"]}, 400, "prompt must be one text"),
-        ("completions", PROMPT | {"n": 2}, 400, "n is 2, must be 1"),
+        ("completions", PROMPT | {"prompt": []}, 400, "prompt must be a text, the ids"),
+        ("completions", PROMPT | {"prompt": ["a", [1, -1]]}, 400, "prompt must be a text, the ids"),
+        (
+            "completions",
+            PROMPT | {"prompt": [[1]] * 2000},
+            400,
+            "2000 answers are asked for, must be at most 1024",
+        ),
+        ("completions", PROMPT | {"prompt": [], "n": 200}, 400, "Expected `int` <= 128"),
         ("completions", PROMPT | {"model": "unknown"}, 404, "The model `unknown` does not exist."),
         ("completions", PROMPT | {"max_tokens": 10**6}, 400, "maximum context length"),
         ("completions", PROMPT | {"min_tokens": 9}, 400, "min_tokens is 9, must be at most max_tokens=5"),
