@@ -121,6 +121,7 @@ class WatchedLoader(Loader):
     def __init__(self, policy: Loader) -> None:
         self.policy = policy
         _declare(self, policy, "assists", "overlaps", "answers")
+        self.forecast_s = policy.forecast_s
 
     def on_miss(self, adapter: Adapter) -> Miss:
         answer = self.policy.on_miss(adapter)
@@ -136,6 +137,16 @@ class WatchedLoader(Loader):
         promise(adapters == twin, SAME)
         promise(replica_state(view) == before, UNCHANGED)
         promise(len({adapter.id for adapter in adapters}) == len(adapters), "prefetches an adapter twice")
+        return adapters
+
+    def asked(self, adapter: Adapter) -> None:
+        self.policy.asked(adapter)
+
+    def forecast(self) -> Sequence[Adapter]:
+        twin = list(_twin(self.policy).forecast())
+        adapters = list(self.policy.forecast())
+        promise(adapters == twin, SAME)
+        promise(len({adapter.id for adapter in adapters}) == len(adapters), "forecasts an adapter twice")
         return adapters
 
 

@@ -17,7 +17,7 @@ from simlora.engine.parts.async_loading import (
 from simlora.engine.parts.chunked_prefill import ChunkedPrefill
 from simlora.engine.parts.cpu_assist import CpuAssist, HostCores
 from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
-from simlora.engine.parts.early_loading import ArrivalLoading, Prefetching
+from simlora.engine.parts.early_loading import early
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
 from simlora.engine.parts.kv_handover import KvReceiving, sending
@@ -300,10 +300,7 @@ class Assembly:
             yield CpuAssist(replica, self.cores, cpu_lora, decodes=not self.prefills)
         if self.defers:
             yield AsyncLoading(replica, loader, self.scheduler.chunks)
-        if self.policy.prefetches:
-            yield Prefetching(replica, loader)
-        if self.policy.on_arrival and self.beside:
-            yield ArrivalLoading(replica, loader)
+        yield from early(replica, loader, self.beside)
         yield InFlightCopies(replica, kv, loader)
         if isinstance(kv, SwappedKV) and isinstance(self.eviction, Swapper):
             kv.tree.fetched = loader.fetched

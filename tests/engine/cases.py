@@ -83,6 +83,7 @@ LOADERS = {
     **policies("loading", "blocking", "cached", "prefetching", "asynchronous"),
     "on_arrival": policy("loading", "asynchronous", on_arrival=True),
     "cpu_assisted": policy("loading", "cpu_assisted"),
+    "predictive": policy("loading", "predictive", depth=2, period_s=2**-3, window=2, threshold=0.3),
 }
 ROUTERS = {
     **policies("routing", "round_robin", "most_idle", "first_fit"),
@@ -748,7 +749,14 @@ def swapped(**chosen: object) -> st.SearchStrategy[Case]:
 def pressed(
     draw: st.DrawFn,
     evictions: tuple[str, ...] = (*SWAPPERS, "lru"),
-    loaders: tuple[str, ...] = ("blocking", "prefetching", "asynchronous", "on_arrival", "cpu_assisted"),
+    loaders: tuple[str, ...] = (
+        "blocking",
+        "prefetching",
+        "asynchronous",
+        "on_arrival",
+        "cpu_assisted",
+        "predictive",
+    ),
     schedulers: tuple[str, ...] = ("fcfs", "lcfs", "chunked_prefill", *PICKING),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:

@@ -25,7 +25,7 @@ TIMES += ["cold_start_s", "kv_cold_start_s", "blocked_s"]
 COUNTS = ["token_steps", "draft_tokens", "accepted_tokens", "verified", "preemptions"]
 COUNTS += ["adapter_hits", "adapter_misses", "adapter_loads", "adapter_load_bytes"]
 COUNTS += ["disk_loads", "remote_loads", "storage_loads", "reloads"]
-LOADS = ("blocking", "prefetching")
+LOADS = ("blocking", "prefetching", "predictive")
 ENDS = st.floats(2**-8, 8.0)
 MAYBE_ENDS = st.none() | ENDS
 
@@ -106,7 +106,7 @@ def beside(draw: st.DrawFn, loader: str) -> Case:
 @st.composite
 def abandoning(draw: st.DrawFn) -> Case:
     """Scenarios in which loads take long, adapters are fetched ahead, and KV needs their room."""
-    loaders = draw(st.sampled_from((("prefetching",), ("prefetching", "asynchronous"))))
+    loaders = draw(st.sampled_from((("prefetching",), ("prefetching", "asynchronous"), ("predictive",))))
     kinds = {"loaders": loaders, "reserves": ("full", "peak", "paged")}
     case = draw(st.one_of(draws.family(adapter_memories=("unified",), **kinds), draws.placed(**kinds)))
     known, slower = case.coefficients, draw(st.sampled_from((1, 16, 128)))
@@ -141,7 +141,7 @@ PARTLY = ("chunked_prefill", "prefill_first", "chunked_slo")
 """Schedulers that prefill requests in part."""
 FAMILIES: dict[str, st.SearchStrategy[Case]] = {
     **{scheduler: draws.family(schedulers=(scheduler,)) for scheduler in SCHEDULERS},
-    "adapters are prefetched": draws.cases(loaders=("prefetching",), preemptions=("recompute", "swap")),
+    "adapters are prefetched": draws.cases(loaders=LOADS[1:], preemptions=("recompute", "swap")),
     "preempted KV goes to the host": draws.cases(reserves=("paged",), preemptions=("swap",)),
     "HBM is divided": draws.divided(
         schedulers=(*PARTLY, "fcfs", "early_abort"), loaders=LOADS, ends=MAYBE_ENDS

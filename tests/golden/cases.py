@@ -164,6 +164,10 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "router=adapter_affinity",
     ),
     "compound": ("system=slora", *BURSTY, "loader=prefetching", "eviction=compound"),
+    "predictive": (
+        *("system=slora", *BURSTY, "eviction=lru", "loader=predictive"),
+        *("loader.period_s=0.5", "loader.threshold=0.3"),
+    ),
     "stale-status": (*FLEET, "router=rank_aware", "cluster.status_every_s=1.5"),
     "llm-d": (*SERVED, "router=llm_d_lora", "cluster.status_every_s=0.05"),
     "dynamo": (*SERVED, "router=dynamo"),

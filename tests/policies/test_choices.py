@@ -15,6 +15,7 @@ from simlora.policies.eviction.latest import Latest
 from simlora.policies.loading.base import Miss
 from simlora.policies.loading.blocking import Blocking
 from simlora.policies.loading.cached import Cached
+from simlora.policies.loading.predictive import Predictive
 from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.dedicated import Dedicated
@@ -156,6 +157,20 @@ def test_prefetching_wants_each_adapter_of_the_queues_head_once_and_in_order() -
     assert Prefetching().ahead(Queue(C, None, A, B, C, B)) == [C, A, B]
     assert Prefetching(depth=2).ahead(Queue(A, C, B)) == [A, C]
     assert Prefetching().ahead(Queue()) == []
+
+
+def test_a_forecast_names_what_is_likely_to_be_asked_for_the_likeliest_first() -> None:
+    """With a mean of ln 2 requests a period there is one in half of the periods."""
+    loader = Predictive(threshold=0.5, window=2)
+    for adapter in (A, B, B, C, C, C):
+        loader.asked(adapter)
+    assert loader.forecast() == [C, B, A]
+    loader.asked(B)
+    assert loader.forecast() == [B, C], (
+        "means of (2/2 + 1) / (1/2 + 1), (3/2) / (3/2), and of A (1/2) / (3/2)"
+    )
+    assert loader.forecast() == [], "the means are 4/7 and 3/7"
+    assert Predictive(threshold=0.4, window=1).forecast() == []
 
 
 @pytest.mark.parametrize("loader", [Blocking(), Cached()])

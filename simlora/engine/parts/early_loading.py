@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import inf, nextafter
+
 from simlora.core.request import Request
 from simlora.engine.parts.async_loading import OverlappedLoader
 from simlora.engine.replica.kv_cache_manager import InFlightKV
@@ -50,6 +53,31 @@ class ArrivalLoading(Part):
         self._loader.fetched.discard(request.id)
 
 
+class Forecasting(Part):
+    """Loads, at the end of every period, the adapters that the loading policy says requests are likely to need."""
+
+    def __init__(self, replica: Replica, loader: OverlappedLoader, every_s: float) -> None:
+        self._clock, self._loader, self._every_s = replica.clock, loader, every_s
+        self._due_s = self._after(replica.clock.now)
+
+    def _after(self, now_s: float) -> float:
+        """Return the first end of a period after a time."""
+        due_s = (now_s // self._every_s + 1.0) * self._every_s
+        return due_s if due_s > now_s else nextafter(now_s, inf)
+
+    def on_queue(self, request: Request, waits: bool) -> None:
+        if waits and request.adapter is not None and request.admitted_s < 0.0:
+            self._loader.policy.asked(request.adapter)
+
+    def at_boundary(self, now_s: float) -> None:
+        if now_s >= self._due_s:
+            self._due_s = self._after(now_s)
+            self._loader.prefetch(self._loader.policy.forecast(), now_s)
+
+    def next_s(self) -> float:
+        return self._due_s
+
+
 class Prefetching(Part):
     """Asks the loading policy which adapters to have in HBM, before every decode window and at every arrival."""
 
@@ -65,3 +93,14 @@ class Prefetching(Part):
         if not self._replica.table.prefill and (wanted := self._loader.policy.ahead(self._replica.view)):
             self._loader.prefetch(wanted, now_s)
         return 0.0
+
+
+def early(replica: Replica, loader: OverlappedLoader, beside: bool) -> Iterator[Part]:
+    """Yield the parts that a loading policy needs; `beside`: weights can come beside the running batch."""
+    policy = loader.policy
+    if policy.prefetches:
+        yield Prefetching(replica, loader)
+    if policy.forecast_s is not None:
+        yield Forecasting(replica, loader, policy.forecast_s)
+    if policy.on_arrival and beside:
+        yield ArrivalLoading(replica, loader)

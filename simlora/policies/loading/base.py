@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import ClassVar
 
@@ -34,10 +34,12 @@ class Loader:
     `assists` declares CPU assistance; a calibration without `cpu_lora` is then refused before the run. With `overlaps`,
     only the request itself waits for KV from the host; the replica goes on with other requests. `answers` are what
     `on_miss` may return: a loader that only stalls, or whose loads cost nothing, needs less of the engine. With
-    `on_arrival`, a request's adapter is loaded when the request arrives, if there is room for it.
+    `on_arrival`, a request's adapter is loaded when the request arrives, if there is room for it. `forecast_s` are the
+    seconds between two forecasts of the adapters that requests will need; None: there are none.
     """
 
     on_arrival: bool = False
+    forecast_s: float | None = None
 
     assists: ClassVar[bool] = False
     overlaps: ClassVar[bool] = False
@@ -57,5 +59,16 @@ class Loader:
         """Adapters to have in HBM; missing ones are loaded in the background, in this order.
 
         Called before every decode window and at every arrival during one. None of them is evicted for another.
+        """
+        return ()
+
+    def asked(self, adapter: Adapter) -> None:
+        """A request with this adapter has joined the replica's queue; called of a loader with `forecast_s` alone."""
+
+    def forecast(self) -> Sequence[Adapter]:
+        """Adapters that requests of the next `forecast_s` seconds are likely to need, the likeliest first.
+
+        Called at the end of every such period, also of a replica without requests. Missing ones are loaded in the
+        background, in this order, as far as they fit beside all that KV will grow into.
         """
         return ()
