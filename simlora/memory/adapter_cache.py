@@ -134,6 +134,10 @@ class AdapterCache:
         for listener in self.on_change:
             listener(id, True)
 
+    def leave_idle(self, adapter: Adapter) -> None:
+        """An adapter that was loaded ahead is needed by no waiting request: it is idle, as if it had just been used."""
+        self._idle[adapter.id] = self._prefetched.pop(adapter.id)
+
     def pin(self, adapter: Adapter) -> None:
         """A request that uses this resident adapter starts."""
         id = adapter.id

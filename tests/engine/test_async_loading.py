@@ -95,6 +95,49 @@ def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted
 
 # Ahead of requests ----------------------------------------------------------------------------
 
+FORECAST = Case(
+    rows=(),
+    ranks=(1,) * 3,
+    kernel="merged",
+    loader="predictive",
+    eviction="lru",
+    reserve="paged",
+    max_wait_tokens=0,
+    adapter_memory="slots",
+    max_loras=1,
+    adapter_region_tokens=4,
+)
+"""A slot for one adapter, and a forecast every eighth of a second of what comes with a probability of 30 %."""
+OFTEN = tuple(Row(0.01 * i, 0, 1, 1, 1) for i in range(3))
+"""Requests of adapter 0, all of which have left before 0.06 s."""
+
+
+@pytest.mark.parametrize("loader, cold_s", [("blocking", load_s(1)), ("predictive", 0.0)])
+def test_a_forecast_brings_what_is_asked_for_most_to_an_idle_replica(loader: str, cold_s: float) -> None:
+    """Adapter 1 takes the slot of adapter 0 for a request; the forecast at 0.25 s brings that back."""
+    rows = *OFTEN, Row(0.15, 1, 1, 1, 1), Row(0.3, 0, 1, 1, 1)
+    recorder = FORECAST.but(rows=rows, loader=loader).run()
+    assert recorder.requests().finish_s[3] < 0.25, "the replica is idle then"
+    assert recorder.requests().cold_start_s[4] == pytest.approx(cold_s)
+    assert recorder.adapter_loads == 3
+
+
+def test_a_forecast_leaves_what_is_in_use_and_what_is_likelier() -> None:
+    """Adapter 1 runs at 0.125 s, and adapter 0 is back at 0.25 s; the less likely adapter 1 does not replace it."""
+    rows = *OFTEN, Row(0.06, 1, 1, 6, 6), Row(0.4, 0, 1, 1, 1)
+    recorder = FORECAST.but(rows=rows).run()
+    assert 0.125 < recorder.requests().finish_s[3] < 0.25
+    assert recorder.requests().cold_start_s[4] == 0.0
+    assert recorder.adapter_loads == 3
+
+
+def test_what_a_forecast_brought_leaves_as_any_idle_adapter_does() -> None:
+    """Not after all others, as what was brought for a waiting request does: the later load finds its room there."""
+    rows = *OFTEN, Row(0.15, 1, 1, 1, 1), Row(0.3, 2, 1, 1, 1)
+    assert FORECAST.but(rows=rows).table().cold_start_s[4] == pytest.approx(load_s(1))
+    two = FORECAST.but(rows=(*OFTEN, *rows[3:], Row(0.31, 2, 1, 1, 1)), max_loras=2, adapter_region_tokens=8)
+    assert two.run().adapter_loads == 3
+
 
 def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
     """Sixty requests of twenty adapters in a pool that holds a few of them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import inf, nextafter
 
+from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.parts.async_loading import OverlappedLoader
 from simlora.engine.replica.kv_cache_manager import InFlightKV
@@ -57,7 +58,10 @@ class Forecasting(Part):
     """Loads, at the end of every period, the adapters that the loading policy says requests are likely to need."""
 
     def __init__(self, replica: Replica, loader: OverlappedLoader, every_s: float) -> None:
+        kv = replica.kv
+        assert isinstance(kv, InFlightKV), "copies overlap iterations, and their slots are not known"
         self._clock, self._loader, self._every_s = replica.clock, loader, every_s
+        self._kv, self._cache = kv, kv.adapters
         self._due_s = self._after(replica.clock.now)
 
     def _after(self, now_s: float) -> float:
@@ -70,9 +74,30 @@ class Forecasting(Part):
             self._loader.policy.asked(request.adapter)
 
     def at_boundary(self, now_s: float) -> None:
-        if now_s >= self._due_s:
-            self._due_s = self._after(now_s)
-            self._loader.prefetch(self._loader.policy.forecast(), now_s)
+        if now_s < self._due_s:
+            return
+        self._due_s = self._after(now_s)
+        cache = self._cache
+        likely = self._that_fit(self._loader.policy.forecast())
+        missing = [adapter for adapter in likely if adapter not in cache]
+        self._loader.prefetch(likely, now_s)
+        for adapter in missing:
+            if adapter in cache:
+                cache.leave_idle(adapter)
+
+    def _that_fit(self, likely: Sequence[Adapter]) -> list[Adapter]:
+        """Return the likeliest adapters, as many as fit beside all that KV will grow into and what is in use."""
+        cache, kv_tokens = self._cache, self._kv.peak_tokens()
+        room = cache.adapter_room(kv_tokens, ())
+        found: list[Adapter] = []
+        for adapter in likely:
+            # A missing one takes its slots; one that is idle, those that its eviction would have made.
+            kept = cache.adapter_room(kv_tokens, ()) - cache.adapter_room(kv_tokens, (adapter.id,))
+            room -= kept if adapter in cache else adapter.kv_tokens
+            if room < 0:
+                break
+            found.append(adapter)
+        return found
 
     def next_s(self) -> float:
         return self._due_s

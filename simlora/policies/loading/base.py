@@ -68,7 +68,8 @@ class Loader:
     def forecast(self) -> Sequence[Adapter]:
         """Adapters that requests of the next `forecast_s` seconds are likely to need, the likeliest first.
 
-        Called at the end of every such period, also of a replica without requests. Missing ones are loaded in the
-        background, in this order, as far as they fit beside all that KV will grow into.
+        Called at the end of every such period, also of a replica without requests. As many of the first ones as fit
+        beside all that KV will grow into are loaded in the background, if they are missing, and are idle then: the
+        eviction policy says which leaves first.
         """
         return ()
