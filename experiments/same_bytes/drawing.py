@@ -18,6 +18,7 @@ SHARE_UNMENDED = 0.05
 """Of the scenarios, whose parts are left as drawn, so that refusals are compared too."""
 PAUSING = ("credit", "merged_only", "unmerged_only", "peft_continuous")
 CHUNKED = ("chunked_prefill", "chunked_slo")
+AHEAD = ("prefetching", "predictive")
 SWAPPERS = ("cost_model", "banded_lru")
 MERGING = ("merged_per_batch", "peft_continuous")
 """Those that merge adapters, and do not pause requests of others."""
@@ -182,6 +183,9 @@ def _mend_memory(draft: Draft) -> None:
         draft.put("replica.max_loras", draft.one((2, 4, 8)))
     if draft.slots["eviction"] == "lru_in_turn":
         draft.put("replica.adapter_memory", "slots")
+    if draft.slots["loader"] == "predictive":
+        draft.put("loader.period_s", draft.one((0.1, 0.5, 2)))
+        draft.put("loader.threshold", draft.one((0.1, 0.3)))
     if draft.slots["eviction"] in SWAPPERS:
         draft.put("replica.prefix_caching", "true")
         draft.put("replica.adapter_memory", "unified")
@@ -202,7 +206,7 @@ def _mend_region(draft: Draft) -> None:
     if memory in ("contiguous", "padded"):
         if draft.slots["scheduler"] in PAUSING or {"eviction", "loader"} & draft.base.bound:
             draft.put("replica.adapter_memory", "partition")
-        elif draft.slots["eviction"] != "on_demand" or draft.slots["loader"] == "prefetching":
+        elif draft.slots["eviction"] != "on_demand" or draft.slots["loader"] in AHEAD:
             for slot, choice in (("eviction", "on_demand"), ("loader", "blocking")):
                 draft.slots[slot] = choice
                 draft.put(slot, choice)

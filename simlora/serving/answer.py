@@ -124,10 +124,9 @@ class Answer:
     async def _stream(self, send: Send) -> None:
         """Send the head, and an event for tokens of a request that are due together."""
         await send({"type": "http.response.start", "status": 200, "headers": EVENTS})
+        drift, end = self._cluster.drift, self._end if len(self._tickets) == 1 else None
         streams = [
-            TokenEvents(
-                send, ticket, self._cluster.drift, self._events_text(index, ticket), self._role(index)
-            )
+            TokenEvents(send, ticket, drift, self._events_text(index, ticket), self._role(index), end)
             for index, ticket in enumerate(self._tickets)
         ]
         for ticket, stream in zip(self._tickets, streams, strict=True):
@@ -135,14 +134,19 @@ class Answer:
             await stream.all_sent()
         if any(each.status == FAILED for each in self._tickets):
             return  # the server breaks off an answer that is not whole
+        if not streams[0].ended:
+            await send({"type": "http.response.body", "body": self._end(), "more_body": False})
+
+    def _end(self) -> bytes:
+        """Return what comes after the tokens of all choices."""
         end = b"data: [DONE]\n\n"
         lost = next((each for each in self._tickets if each.status != FINISHED), None)
         if lost is not None:
-            end = b"data: " + self._refusal(lost).response().body + b"\n\n" + end
-        elif self._wanted.usage_at_end:
+            return b"data: " + self._refusal(lost).response().body + b"\n\n" + end
+        if self._wanted.usage_at_end:
             usage = {"choices": [], "usage": self._usage_of_all()}
             end = b"data: " + msgspec.json.encode(self._head | self._kind() | usage) + b"\n\n" + end
-        await send({"type": "http.response.body", "body": end, "more_body": False})
+        return end
 
     def _kind(self) -> dict[str, str]:
         return {"object": "chat.completion.chunk" if self._chat else "text_completion"}

@@ -37,11 +37,21 @@ class TokenEvents:
 
     The cluster calls `send_due` after each step. It sends at once, and starts no task unless the connection takes no
     more for now: to wake a task for every token took an eighth of the server's time. `first` comes before the first
-    event. What the connection raises is raised by `all_sent`, in the task of its own answer.
+    event. With `end`, what that returns goes with the last event and ends the body, in one write to the connection;
+    `ended` says that it has. What the connection raises is raised by `all_sent`, in the task of its own answer.
     """
 
-    def __init__(self, send: Send, ticket: Ticket, drift: Drift, text: EventText, first: bytes) -> None:
+    def __init__(
+        self,
+        send: Send,
+        ticket: Ticket,
+        drift: Drift,
+        text: EventText,
+        first: bytes,
+        end: Callable[[], bytes] | None = None,
+    ) -> None:
         self._send, self._ticket, self._drift, self._text, self._first = send, ticket, drift, text, first
+        self._end, self.ended = end, False
         self._sent = 0
         self._going_on: asyncio.Future[None] | None = None
         ticket.send_due = self.send_due
@@ -58,9 +68,13 @@ class TokenEvents:
 
     def _send_to(self, tokens: int) -> None:
         """Send the tokens up to a number."""
-        body = self._first + self._text.of(self._sent, tokens, self._ticket.status == FINISHED)
+        last = self._ticket.status == FINISHED
+        body = self._first + self._text.of(self._sent, tokens, last)
         self._first, self._sent = b"", tokens
-        sending = self._send({"type": "http.response.body", "body": body, "more_body": True}).__await__()
+        if last and self._end is not None:
+            body, self.ended = body + self._end(), True
+        message = {"type": "http.response.body", "body": body, "more_body": not self.ended}
+        sending = self._send(message).__await__()
         try:
             waits_for = next(sending, SENT)
         except Exception as error:  # of this connection: the cluster's step and the other streams go on

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from simlora.engine.cluster.submissions import Submitted
 from simlora.serving.alarm import Alarm
 from simlora.serving.drift import Drift
 from simlora.serving.live_clock import LiveClock
-from simlora.serving.ticket import Ticket
+from simlora.serving.ticket import FINISHED, Ticket
 from simlora.serving.token_events import EventText, TokenEvents
 
 
@@ -22,6 +23,7 @@ class Connection:
     def __init__(self) -> None:
         self.may_take = asyncio.Event()
         self.taken: list[bytes] = []
+        self.more: list[bool] = []
         self.fails: Exception | None = None
 
     async def send(self, message: Any) -> None:
@@ -30,13 +32,16 @@ class Connection:
             raise self.fails
         await self.may_take.wait()
         self.taken.append(message["body"])
+        self.more.append(message["more_body"])
 
 
-def events(connection: Connection) -> tuple[Ticket, TokenEvents, Drift]:
+def events(
+    connection: Connection, end: Callable[[], bytes] | None = None
+) -> tuple[Ticket, TokenEvents, Drift]:
     """The events of an answer of which no token has come."""
     ticket, drift = Ticket(Submitted(1, 9), streams=True, limit_tokens=9), Drift(LiveClock())
     text = EventText(b"<", b">", b"> and no more")
-    said = TokenEvents(connection.send, ticket, drift, text, b"role ")
+    said = TokenEvents(connection.send, ticket, drift, text, b"role ", end)
     return ticket, said, drift
 
 
@@ -65,6 +70,23 @@ def test_tokens_wait_together_for_a_connection_that_takes_no_more() -> None:
         await said.all_sent()
         assert connection.taken[1:] == [b'<" text">}\n\n', b'<" is filler:">}\n\n']
         assert drift.tally.count == 4
+
+    asyncio.run(run())
+
+
+def test_the_last_token_goes_with_the_end_of_the_stream() -> None:
+    async def run() -> None:
+        connection = Connection()
+        connection.may_take.set()
+        ticket, said, _ = events(connection, lambda: b"the end")
+        tell(ticket, 1)
+        assert (said.ended, connection.more) == (False, [True])
+        ticket.tell(2, 0.0)
+        ticket.end(FINISHED)
+        ticket.send_due()
+        assert connection.taken == [b'role <"This">}\n\n', b'<" text"> and no more}\n\nthe end']
+        assert (said.ended, connection.more) == (True, [True, False])
+        await said.all_sent()
 
     asyncio.run(run())
 
