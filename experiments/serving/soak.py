@@ -89,7 +89,7 @@ class Clients:
 
     async def breaks(self) -> None:
         """A client whose bodies are none."""
-        for body in (b"", b"{", b"\x00\xff" * 50, b"[" * 3000, b'{"prompt": 5}', b'{"prompt": "x", "n": 3}'):
+        for body in (b"", b"{", b"\x00\xff" * 50, b"[" * 3000, b'{"prompt": 5}', b'{"prompt": "x", "n": 0}'):
             await self._post("breaks", "/v1/completions", body)
         await asyncio.sleep(0.1)
 
