@@ -1,7 +1,5 @@
 """One command, one folder with everything in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Bad input is one plain sentence, exit status 2, and nothing left behind."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

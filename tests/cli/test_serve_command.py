@@ -1,7 +1,5 @@
 """simlora-serve, as a user types it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -23,7 +21,6 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     process = subprocess.Popen(
         [*SERVE, *options, *RUN], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     assert lines[0].startswith("serving slora on 1 x a10g, model llama_7b and 200 adapters, at 10 simulated")
     found = re.search(r"listening on (http://127\.0\.0\.1:[0-9]+)", lines[1])

@@ -1,7 +1,5 @@
 """Streams that are closed, readers that have gone, and paths that no file can have."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -44,8 +42,6 @@ def readerless(folder: Path, words: list[str], **environment: str) -> tuple[int,
     with subprocess.Popen(
         words, cwd=folder, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         process.stdout.close()
         return process.wait(), process.stderr.read().decode()
 

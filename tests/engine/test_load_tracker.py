@@ -1,7 +1,5 @@
 """What a router is told of replicas equals sums over the requests, at every arrival."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 
@@ -73,7 +71,7 @@ class Audit(Router):
 
 @given(family(loaders=tuple(LOADERS), engines_per_gpu=(1, 2)) | divided(loaders=tuple(LOADERS)))
 @share(1 / 3)
-def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> None:
+def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case):
     """Preempted, given up, moved or waiting for their weights."""
     scenario = case.but(migrates_every_s=0.125).scenario()
     audit = Audit()
@@ -90,7 +88,7 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
 
 
 @pytest.mark.parametrize("first", [0, 1, 5])
-def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first: int) -> None:
+def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first):
     """The router asks from its `first` request on; the host of replica 0 fails and comes back before the fourth."""
     rows = tuple(Row(float(i), i % 3, 4, 20, 20) for i in range(9))
     case = Case(

@@ -1,7 +1,5 @@
 """Scenarios that cannot be are refused before anything runs, by the key that is wrong and what would be right."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -121,7 +119,7 @@ def without(prefix: str) -> dict[str, object]:
         (SERVER | OTHERS, "replicas that are all alike"),
     ],
 )
-def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_said_plainly(changes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         Simulation(CASE.but(**changes).scenario())
 
@@ -135,7 +133,7 @@ def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -
         {"adapter_memory": "padded", "adapter_region_tokens": 16} | without("adapter_load.flush_s"),
     ],
 )
-def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
+def test_what_can_be_is_not_refused(changes):
     """Every rank is held by replicas that stay on; a host fails again as it is back; a cost that does not occur."""
     Simulation(CASE.but(**changes).scenario())
 
@@ -155,7 +153,7 @@ COPIES: dict[str, Any] = {"full_copies": True, "target_modules": ()}
         (ReplicaConfig, {"full_copies": 3}, "replica.full_copies is 3, must be true or false"),
     ],
 )
-def test_so_is_a_part_of_a_scenario(kind: type, arguments: dict[str, Any], message: str) -> None:
+def test_so_is_a_part_of_a_scenario(kind, arguments, message):
     of_replica = {"kv_token_budget": 10} if kind is ReplicaConfig else {}
     with pytest.raises(InputError, match=re.escape(message)):
         kind(**of_replica, **arguments)

@@ -1,7 +1,5 @@
 """A router that replicas tell now and then what they have."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 
@@ -48,7 +46,7 @@ def listening(every_s: float | None, own_s: float | None = None) -> Listens:
     return router
 
 
-def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_of_the_pool() -> None:
+def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_of_the_pool():
     now, late, adapter = listening(None), listening(1.0), 4  # slots
     held = [0] + [204 * n + adapter for n in range(1, 7)]
     assert now.heard == [(n, n, held[n]) for n in range(7)]
@@ -58,10 +56,10 @@ def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_
     assert 0 < now.used_tokens[1] < now.used_tokens[4]
 
 
-def test_what_the_router_has_sent_is_never_late() -> None:
+def test_what_the_router_has_sent_is_never_late():
     assert listening(None).sent == listening(1.0).sent == list(range(7))
 
 
-def test_a_router_brings_its_own_period_unless_the_cluster_has_one() -> None:
+def test_a_router_brings_its_own_period_unless_the_cluster_has_one():
     assert listening(None, own_s=1.0).heard == listening(1.0).heard
     assert listening(0.0, own_s=1.0).heard == listening(None).heard

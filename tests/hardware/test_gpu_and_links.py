@@ -1,7 +1,5 @@
 """GPUs and the links between memories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

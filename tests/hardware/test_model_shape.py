@@ -1,7 +1,5 @@
 """A model's bytes follow from its shape."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -107,7 +105,7 @@ def test_a_shape_out_of_range_is_refused(key, value, message):
 
 
 @pytest.mark.parametrize(("bits", "size"), [(None, 4096), (16, 4096), (8, 2048 + 64), (4, 1024 + 64)])
-def test_a_quantised_adapter_has_a_scale_of_two_bytes_for_64_weights(bits: int | None, size: int) -> None:
+def test_a_quantised_adapter_has_a_scale_of_two_bytes_for_64_weights(bits, size):
     """8 ranks of 256 weights: 2048 of them, in 32 groups."""
     shape = replace(LLAMA_7B, layers=1, hidden=32, heads=1, kv_heads=1, head_dim=32, adapter_bits=bits)
     assert shape.adapter_bytes(8, ATTENTION) == size

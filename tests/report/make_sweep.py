@@ -1,7 +1,5 @@
 """Sweeps without simulations: tables whose figures are what a test says, and folders of runs that vary one key."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

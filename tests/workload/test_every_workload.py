@@ -1,7 +1,5 @@
 """What every workload promises: seeds, order, ranks, parts that are independent, and refusals that name their key."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 

@@ -1,7 +1,5 @@
 """A workload put together from parts, each with a stream of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
