@@ -180,7 +180,7 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@share(1 / 4)
+@share(1 / 6)
 def test_fast_forward_equals_the_plain_loop(family, data):
     case = data.draw(FAMILIES[family])
     fast, plain = case.simulation(), case.simulation(fast_forward=False)

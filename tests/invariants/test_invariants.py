@@ -57,6 +57,7 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=ANY)
+@share(1 / 2)
 def test_1_to_7_of_a_run(case, fast_forward):
     simulation = watched(case.scenario(fast_forward=fast_forward))  # 3, 5 and 7, at every event
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "5: everything is given back"
@@ -144,6 +145,7 @@ def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case):
 
 
 @given(st.one_of(pressed(), tiered(pressed)), st.booleans())
+@share(1 / 2)
 def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case, fast_forward):
     """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
     simulation = watched(case.scenario(fast_forward=fast_forward))
@@ -153,6 +155,7 @@ def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case, fast
 
 
 @given(placed(), st.booleans())
+@share(1 / 2)
 def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast_forward):
     simulation = watched(case.scenario(fast_forward=fast_forward))
     assert (simulation.recorder.requests().status != "unfinished").all()
@@ -160,6 +163,7 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
+@share(1 / 2)
 def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(case, every_s, fast_forward):
     simulation = watched(
         case.but(migrates_every_s=every_s, router="most_idle").scenario(fast_forward=fast_forward)

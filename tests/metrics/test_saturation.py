@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from experiments.coverage import models
 from experiments.coverage.labels import labels, right
 from experiments.coverage.models import Queue, exponential
 from simlora.metrics import saturation
@@ -152,12 +153,22 @@ def test_one_replica_with_a_queue_leaves_the_others_theirs():
     assert load(frame.assign(replica=frame["request_id"] % 8))["label"] == "below"
 
 
+@pytest.fixture(scope="module")
+def soon_saturated():
+    """What S-LoRA serves per second is measured of 4,000 requests, not of 20,000."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "SATURATING", 4_000)
+        patch.setitem(models.MODELS, "S-LoRA", models.Slora())
+        yield
+
+
+@pytest.mark.usefixtures("soon_saturated")
 @pytest.mark.parametrize("model", ["M/M/1", "M/D/4", "S-LoRA"])
 @pytest.mark.parametrize("rho", [0.8, 1.0, 1.2])
 def test_labels_of_a_thousand_requests_are_right(model, rho):
-    """If 95 % are right, 17 of 20 are in 98 cases of 100; `python -m experiments.coverage labels` has more of both."""
-    count = labels(model, rho, 1_000, range(20))
-    assert sum(number for label, number in count.items() if right(label, rho)) >= 17, count
+    """If 95 % are right, 8 of 10 are in 98 cases of 100; `python -m experiments.coverage labels` has more of both."""
+    count = labels(model, rho, 1_000, range(10))
+    assert sum(number for label, number in count.items() if right(label, rho)) >= 8, count
 
 
 def test_a_hundred_requests_at_four_fifths_are_not_called_past():

@@ -487,7 +487,7 @@ def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_ad
 
 def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path):
     """A prompt of 4,096 tokens lengthens the steps of all that run beside it."""
-    long = ("workload=synthetic", "workload.adapters=8", "workload.ranks=[16]", "workload.duration_s=20",
+    long = ("workload=synthetic", "workload.adapters=8", "workload.ranks=[16]", "workload.duration_s=10",
             "workload/prompt_tokens=fixed", "workload.prompt_tokens.tokens=4096", "workload/output_tokens=fixed",
             "workload.output_tokens.tokens=128", "workload.arrivals.rate_rps=6",
             "slo.ttft_s=1", "slo.tpot_s=0.012")  # fmt: skip

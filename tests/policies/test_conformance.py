@@ -71,7 +71,7 @@ SCHEDULERS, LOADING, EVICTIONS, ROUTERS, PLACEMENTS, MIGRATIONS, KERNELS, AUTOSC
 SWAPPERS = [policy for policy in EVICTIONS if issubclass(policy, Swapper)]
 ALONE = [policy for policy in EVICTIONS if policy not in SWAPPERS]
 """Those that decide over adapters alone."""
-few = share(1 / 4)
+few = share(1 / 8)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -261,7 +261,7 @@ CLIENTS = {
 
 @pytest.mark.parametrize("mechanism", BESIDE)
 @given(data=st.data())
-@share(1 / 2)
+@share(1 / 4)
 def test_policies_keep_their_promises_where(mechanism, data):
     slots = [slot for slot in WATCHES if slot != "decode_router" or mechanism == APART]
     slot = data.draw(st.sampled_from(slots))
