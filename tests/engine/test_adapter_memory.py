@@ -3,11 +3,8 @@
 Adapters 0, 1 and 2 have ranks 1, 1 and 2, and so 4, 4 and 8 token slots.
 """
 
-from dataclasses import replace
-
 import pytest
 
-from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.timeline import REGION
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
@@ -94,9 +91,8 @@ def test_a_copy_is_as_large_as_the_model_whatever_the_rank(adapters, loaded):
     """In a pool that holds two copies, and 20 slots of KV."""
     rows = tuple(Row(float(i), adapter, 4, 1, 1) for i, adapter in enumerate(adapters))
     of = Case(rows=rows, capacity=2 * SLOTS + 20, kernel="merged", eviction="lru", max_wait_tokens=0)
-    scenario = of.but(reserve="paged", watermark=0.0).scenario(scheduler=lambda: PeftContinuous(merge=False))
-    copies = replace(scenario.replica, full_copies=True, target_modules=())
-    recorder = Simulation(replace(scenario, replica=copies)).run()
+    copies = of.but(reserve="paged", watermark=0.0, full_copies=True, target_modules=())
+    recorder = copies.run(scheduler=lambda: PeftContinuous(merge=False))
     table = recorder.requests()
     cold_s = [LOAD_S if each else 0.0 for each in loaded]
     assert table.cold_start_s.tolist() == pytest.approx(cold_s)

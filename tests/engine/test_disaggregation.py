@@ -93,9 +93,8 @@ def test_layer_by_layer_the_prompts_of_a_pass_follow_each_other(scheduler, order
     """Of two in a pass that takes longer than their copies: the link sends both while they are computed."""
     rows = Row(0.0, None, 40, 5, 5), Row(0.0, None, 20, 5, 5)
     case = CASE.but(rows=rows, kv_handover="by_layer", layers=4, network_bytes_per_s=2.0**22)
-    scenario = case.but(max_num_batched_tokens=60).scenario()
-    simulation = Simulation(replace(scenario, policies=replace(scenario.policies, scheduler=scheduler)))
-    table = simulation.run().requests()
+    simulation = case.but(max_num_batched_tokens=60).simulation(scheduler=scheduler)
+    table = simulation.recorder.requests()
     pass_s = prefill_s(40, 20)
     assert table.first_token_s.tolist() == [pass_s] * 2
     layers_s = [2**-9 + tokens * KV_BYTES / 2.0**22 for tokens in (40, 20)]
@@ -232,19 +231,13 @@ def test_kv_that_a_scheduler_gives_up_is_kept_no_longer():
 
     class Aborts(Fcfs):
         def schedule(self, view: ReplicaView) -> SchedulerOutput:
-            late = [request for request in view.waiting if request.first_token_s >= 0.0]
-            return (
-                super().schedule(view).replace(prefill=(), actions=[Abort(one, "late") for one in late])
-                if late
-                else super().schedule(view)
-            )
+            late = [Abort(one, "late") for one in view.waiting if one.first_token_s >= 0.0]
+            output = super().schedule(view)
+            return output.replace(prefill=(), actions=late) if late else output
 
     rows = Row(0.0, None, 40, 2, 2), Row(0.0, None, 40, 2, 2)
-    scenario = CASE.but(rows=rows, capacity=64).scenario()
-    policies = replace(scenario.policies, scheduler=Aborts)
-    simulation = Simulation(replace(scenario, policies=policies))
-    table = simulation.run().requests()
-    assert table.status.tolist() == ["aborted", "aborted"]
+    simulation = CASE.but(rows=rows, capacity=64).simulation(scheduler=Aborts)
+    assert simulation.recorder.requests().status.tolist() == ["aborted", "aborted"]
     assert all(map(holds_nothing, simulation.fleet.replicas))
 
 

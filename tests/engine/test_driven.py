@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -203,10 +202,6 @@ def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played():
 TIMES = ["status", "replica", "admitted_s", "first_token_s", "finish_s"]
 
 
-def with_cluster(scenario: Scenario, **changes: Any) -> Scenario:
-    return replace(scenario, cluster=replace(scenario.cluster, **changes))
-
-
 def assert_requests(driven: DrivenSimulation, played: Scenario, columns: Sequence[str] | None = None) -> None:
     """The requests of a driven run are those of another."""
     ours, theirs = driven.close().requests(), Simulation(played).run().requests()
@@ -316,10 +311,9 @@ def test_an_adapter_cannot_come_where_adapters_were_divided():
 
 def test_faults_that_are_asked_for_are_as_those_that_were_listed():
     case = CASE.but(rows=ROWS, replicas=2)
-    scenario = case.scenario()
     failure = Failure(host=0, at_s=0.21, until_s=0.9)
     slow = Straggler(replica=1, at_s=0.33, factor=3.0, until_s=0.7)
-    driven = DrivenSimulation(with_cluster(scenario, faults_on_request=True))
+    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
     for at_s, row in submitted(case):
         driven.submit(row, at_s)
     for incident in (failure, slow):
@@ -327,9 +321,10 @@ def test_faults_that_are_asked_for_are_as_those_that_were_listed():
         driven.begin(incident)
     with pytest.raises(InputError, match="host 0 has failed already"):
         driven.begin(failure)
-    assert_requests(driven, with_cluster(scenario, failures=(failure,), stragglers=(slow,)))
+    listed = case.but(failures=((0, 0.21, 0.9),), stragglers=((1, 0.33, 0.7, 3.0),))
+    assert_requests(driven, listed.scenario())
     with pytest.raises(InputError, match="needs the cluster's faults_on_request"):
-        DrivenSimulation(scenario).begin(failure)
+        DrivenSimulation(case.scenario()).begin(failure)
 
 
 def test_the_time_of_the_next_event_is_known():

@@ -1,13 +1,11 @@
 """Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Copy, Migration, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
@@ -141,9 +139,8 @@ def test_no_request_moves_to_where_its_adapter_must_not_be_nor_to_what_could_nev
     apart = Fixed(serves={2: FIRST})
     assert run(LONG, Row(0.0, 2, 4, 3, 3), migration=second(2**-4), placement=apart).journal.moved == []
     rows = (LONG, Row(0.0, None, 60, 3, 3))
-    scenario = CASE.but(rows=rows).scenario(migration=second(2**-4), router=ToTheFirst())
-    cluster = replace(scenario.cluster, kv_token_budgets=(1000, 50))
-    assert Simulation(replace(scenario, cluster=cluster)).run().journal.moved == []
+    case = CASE.but(rows=rows, kv_token_budgets=(1000, 50))
+    assert case.run(migration=second(2**-4), router=ToTheFirst()).journal.moved == []
 
 
 @pytest.mark.parametrize("capacity, loads", [(1000, 0), (28, 0), (27, 1)])

@@ -1,13 +1,11 @@
 """A router that replicas tell now and then what they have."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.cases import Case, Row
@@ -41,8 +39,7 @@ def listening(every_s: float | None, own_s: float | None = None) -> Listens:
     """A router after its run; it may have a period of its own, and the cluster one."""
     router = Listens()
     router.status_every_s = own_s
-    scenario = CASE.scenario(router=router)
-    Simulation(replace(scenario, cluster=replace(scenario.cluster, status_every_s=every_s))).run()
+    CASE.but(status_every_s=every_s).run(router=router)
     return router
 
 
