@@ -62,13 +62,11 @@ NO_ROOM = (
 @pytest.mark.parametrize(
     ("words", "said", "unbuffered"),
     [
-        ([*python("simlora-sweep"), "--help"], f"{NO_ROOM}\n", ""),
-        ([*python("simlora"), "--version"], f"{NO_ROOM}\n", "1"),
         ([*python("simlora"), "--info", "plugins"], f"{NO_ROOM}\n", "1"),
         ([*python("simlora-trace"), "list"], f"{NO_ROOM}\n", ""),
         ([*python("simlora"), *RUN], f"{NO_ROOM}; the results are in out\n", ""),
     ],
-    ids=["a help", "version", "a log", "a list", "a run"],
+    ids=["a log", "a list", "a run"],
 )
 def test_a_stdout_that_is_full_is_named(tmp_path, words, said, unbuffered):
     with FULL.open("wb") as full:
