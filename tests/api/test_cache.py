@@ -83,11 +83,6 @@ def test_where_the_order_matters_both_are_kept(own_cache, first, second):
     assert kept_run(cache, one) is not None
 
 
-def test_a_run_of_other_sources_is_not_found(own_cache):
-    run(OVERRIDES, a_cache(own_cache))
-    assert kept_run(Cache(own_cache, "other"), OVERRIDES) is None
-
-
 @pytest.mark.parametrize("name", ["engine/clock.py", "conf/gpu/a10g.yaml", "latency/calibrations/x.yaml"])
 def test_any_file_that_results_depend_on_changes_the_source(tmp_path, name):
     path = tmp_path / name

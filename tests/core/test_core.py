@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 from simlora.core.adapter import Adapter
-from simlora.core.errors import InputError, nearest
+from simlora.core.errors import nearest
 from simlora.core.random import STREAMS, stream
 from simlora.core.request import Request
 from simlora.core.trace import AdapterSpec, Trace
-from simlora.engine.replica_config import ReplicaConfig
-from tests.engine.cases import TINY, Case, Row
 
 
 def test_a_prefill_processes_the_uncached_prompt():
@@ -30,17 +28,6 @@ def test_after_a_preemption_a_prefill_also_recomputes_what_was_said():
 def test_the_base_model_has_rank_zero():
     assert Request(0, None, 0.0, 1, 1).rank == 0
     assert Request(0, Adapter(3, "a", 16, 1024, 64), 0.0, 1, 1).rank == 16
-
-
-def test_an_adapter_takes_four_slots_a_rank_in_a_unified_pool():
-    adapter = TINY.adapter(3, "a", 16)
-    assert (adapter.kv_tokens, adapter.size_bytes) == (64, 64 * TINY.kv_bytes_per_token)
-
-
-@pytest.mark.parametrize("rank", [0, -1, 10_000])
-def test_a_rank_out_of_range_is_refused(rank):
-    with pytest.raises(InputError, match=f"rank of adapter mine is {rank}"):
-        TINY.adapter(0, "mine", rank)
 
 
 def columns(**changes: list) -> dict:
@@ -105,30 +92,3 @@ def test_old_streams_keep_their_place():
 def test_the_nearest_names_are_offered():
     assert nearest("fcsf", ["fcfs", "lcfs", "credit"]) == "did you mean fcfs or lcfs?"
     assert nearest("zzz", ["fcfs", "lcfs"]) == "choose one of fcfs, lcfs"
-
-
-@pytest.mark.parametrize(
-    "changes, says",
-    [
-        ({"kv_token_budget": 0}, "replica.kv_token_budget is 0, must be"),
-        ({"max_num_seqs": 0}, "replica.max_num_seqs is 0"),
-        ({"max_num_batched_tokens": 1.5}, "replica.max_num_batched_tokens is 1.5"),
-        ({"max_wait_tokens": -1}, "replica.max_wait_tokens is -1, must be"),
-        ({"max_wait_tokens": True}, "replica.max_wait_tokens is True"),
-        ({"block_size": 0}, "replica.block_size is 0"),
-        ({"tp": 0}, "replica.tp is 0"),
-        ({"watermark": 1.0}, "replica.watermark is 1.0, must be"),
-        ({"watermark": float("nan")}, "replica.watermark is nan"),
-        ({"reserve": "peek"}, "replica.reserve is 'peek'; did you mean peak?"),
-        ({"preemption": "sawp"}, "replica.preemption is 'sawp'; did you mean swap?"),
-    ],
-)
-def test_a_replica_refuses_values_out_of_range(changes, says):
-    with pytest.raises(InputError, match=says.replace("?", r"\?").replace(".", r"\.")):
-        ReplicaConfig(**({"kv_token_budget": 100} | changes))
-
-
-@pytest.mark.parametrize("replicas", [0, -1, 1.5, True])
-def test_a_cluster_has_at_least_one_replica(replicas):
-    with pytest.raises(InputError, match=f"cluster.replicas is {replicas}"):
-        Case(rows=(Row(0.0, None, 1, 1, 1),), replicas=replicas).scenario()

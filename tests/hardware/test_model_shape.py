@@ -35,11 +35,6 @@ def test_biases_on_q_k_v_count():
     assert biased.parameters - LLAMA_3_1_8B.parameters == 32 * (4096 + 2 * 1024)
 
 
-@pytest.mark.parametrize("rank", [8, 16, 32, 64, 128])
-def test_an_adapter_takes_four_slots_a_rank_without_grouped_queries(rank):
-    assert LLAMA_7B.adapter_kv_tokens(rank) == 4 * rank
-
-
 def test_adapter_bytes_by_hand():
     # rank 8, fp16: per layer q, k, v, o have A 4096 x 8 and B 8 x 4096
     assert LLAMA_7B.adapter_bytes(8) == 32 * 4 * 2 * 4096 * 8 * 2
