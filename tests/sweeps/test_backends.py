@@ -26,10 +26,10 @@ GRID = (
     "system=slora",
     "scheduler._target_=tests.sweeps.dying.KillsItsProcess",
     "workload.rate_rps=2,1.9",
-    "workload.duration_s=10",
+    "workload.duration_s=30",
     "replica.kv_token_budget=14500",
 )
-SEEDS = 2
+SEEDS = 4
 
 
 @pytest.fixture(autouse=True)
