@@ -1,7 +1,5 @@
 """simlora's two builds: hot rooms compiled, or interpreted; users' subclasses are Python in either."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -69,7 +67,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_compiled_modules_are_used_while_their_sources_and_python_are_as_they_were(package: Path) -> None:
+def test_compiled_modules_are_used_while_their_sources_and_python_are_as_they_were(package):
     assert build.why_interpreted() is None
     (package / "hot.py").write_text("x = 2\n")
     assert build.why_interpreted() == "sources have changed since they were compiled"
@@ -82,7 +80,7 @@ def test_compiled_modules_are_used_while_their_sources_and_python_are_as_they_we
     assert build.why_interpreted() == "not compiled"
 
 
-def test_a_variable_turns_the_compiled_modules_off() -> None:
+def test_a_variable_turns_the_compiled_modules_off():
     program = "import simlora, simlora.engine.clock as c; print(simlora.BUILD, c.__file__.endswith('.py'))"
     command = [sys.executable, "-c", program]
     env = {"SIMLORA_INTERPRETED": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -94,7 +92,7 @@ def test_a_variable_turns_the_compiled_modules_off() -> None:
 
 
 @pytest.mark.parametrize(("slot", "policy"), EVERY, ids=lambda each: each.__name__)
-def test_a_subclass_of_any_policy_that_changes_nothing_changes_nothing(slot: type, policy: type) -> None:
+def test_a_subclass_of_any_policy_that_changes_nothing_changes_nothing(slot, policy):
     subclass = type("Mine", (policy,), {})
 
     def made(kind: type) -> Any:
@@ -189,7 +187,7 @@ class Worth(Swapper):
         return min(idle_s, 0.5)
 
 
-def test_schedulers_of_ones_own_run_and_their_flags_are_seen() -> None:
+def test_schedulers_of_ones_own_run_and_their_flags_are_seen():
     scenario = CASE.scenario()
     assert replace(scenario.policies, scheduler=Mine).merges
     in_turn = table(CASE, scheduler=type("Plain", (Mine,), {"merges": False, "chunks": False}))
@@ -198,26 +196,26 @@ def test_schedulers_of_ones_own_run_and_their_flags_are_seen() -> None:
     assert newest.admitted_s.tolist() != oldest.admitted_s.tolist()
 
 
-def test_loaders_and_evictions_of_ones_own_run_and_their_flags_are_seen() -> None:
+def test_loaders_and_evictions_of_ones_own_run_and_their_flags_are_seen():
     assert not replace(CASE.scenario().policies, loader=Helped).assists
     assert (table(CASE, loader=Helped, eviction=Eager).status == "finished").all()
     fading = Worth()
     assert (fading.most_fade, fading.reward(1.0, 1)) == (0.5, 0.0)
 
 
-def test_routers_of_ones_own_may_be_informed() -> None:
+def test_routers_of_ones_own_may_be_informed():
     assert (table(CASE, router=ByLoad()).replica.isin([0, 1])).all()
     with pytest.raises(AssertionError, match="only a router that is `informed`"):
         table(CASE, router=type("Blind", (ByLoad,), {"informed": False})())
 
 
-def test_a_kernel_of_ones_own_may_have_its_fixed_costs_as_class_attributes() -> None:
+def test_a_kernel_of_ones_own_may_have_its_fixed_costs_as_class_attributes():
     kernel, work = PerToken(CALIBRATION), LoraWork(4, 32, 8, 2)
     assert kernel.mixed_s(work, work) == 0.5 + 2 * 4 * 2**-10
     assert (table(CASE, kernel=PerToken).status == "finished").all()
 
 
-def test_a_part_of_ones_own_is_called() -> None:
+def test_a_part_of_ones_own_is_called():
     turns: list[float] = []
 
     class Turns(Part):
@@ -248,20 +246,20 @@ def test_a_part_of_ones_own_is_called() -> None:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_a_method_that_is_missing_is_named(base: type, asks: Any) -> None:
+def test_a_method_that_is_missing_is_named(base, asks):
     made = type("Forgetful", (base,), {})(*((CALIBRATION,) if base is Kernel else ()))
     with pytest.raises(InputError, match=r"Forgetful has no method \w+, which it must define"):
         asks(made)
 
 
-def test_an_instance_is_of_its_own_slot_alone() -> None:
+def test_an_instance_is_of_its_own_slot_alone():
     """Compiled abstract base classes once shared their registry."""
     assert isinstance(MostIdle(), Router)
     assert not isinstance(MostIdle(), Eviction | Scheduler)
     assert not isinstance(Lru(), Swapper)
 
 
-def test_a_broken_rule_is_named_with_its_file_and_line() -> None:
+def test_a_broken_rule_is_named_with_its_file_and_line():
     class Idle(Scheduler):
         def schedule(self, view: ReplicaView) -> SchedulerOutput:
             return SchedulerOutput()

@@ -1,7 +1,5 @@
 """Every example of the README, the pages in docs/ and --help that simulates names a GPU and a model."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator
@@ -46,18 +44,18 @@ def names_its_system(command: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_name_gpu_and_model(page: Path) -> None:
+def test_commands_name_gpu_and_model(page):
     assert [command for command in commands(page.read_text()) if not names_its_system(command)] == []
 
 
-def test_there_are_such_commands() -> None:
+def test_there_are_such_commands():
     assert sum(len([*commands(page.read_text())]) for page in PAGES) > 50
     assert not names_its_system("simlora workload.rate_rps=3")
     assert not names_its_system("simlora-sweep system=slora,vllm gpu=a10g")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_so_does_python(page: Path) -> None:
+def test_so_does_python(page):
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
     for block in blocks:
         assert not FUNCTION.search(block) or ("gpu=" in block and "model=" in block), block
@@ -66,13 +64,13 @@ def test_so_does_python(page: Path) -> None:
 @pytest.mark.parametrize(
     "examples", [sweep.EXAMPLES, capacity.EXAMPLES, report.EXAMPLES, plan.EXAMPLES, serve.EXAMPLES]
 )
-def test_so_does_help(examples: str) -> None:
+def test_so_does_help(examples):
     for line in examples.replace("\\\n", " ").splitlines():
         if line.startswith("  simlora") and "=" in line:
             assert names_its_system(re.sub(r"   +.*", "", line.strip())), line
 
 
-def test_help_of_each_comparing_command_has_across() -> None:
+def test_help_of_each_comparing_command_has_across():
     for command in (sweep, capacity, report):
         assert "--across gpu" in command._parser().format_help()
 
@@ -109,7 +107,7 @@ OWN = re.compile(
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_options_and_keys_of_every_command_are_there(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_and_keys_of_every_command_are_there(page, capsys):
     for command in dict.fromkeys(commands(page.read_text())):
         if OWN.search(command):
             continue
@@ -129,7 +127,7 @@ def test_options_and_keys_of_every_command_are_there(page: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_studies_and_targets_of_every_page_are_there(page: Path) -> None:
+def test_studies_and_targets_of_every_page_are_there(page):
     text = page.read_text()
     have = index.commands()
     wanted = set(re.findall(r"python -m experiments\.([\w.]*\w)", text))

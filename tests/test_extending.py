@@ -1,7 +1,5 @@
 """What docs/extending.md shows works as it stands there."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -45,7 +43,7 @@ def run(folder: Path, *command: str) -> str:
     return ended.stdout
 
 
-def test_the_policy_changes_which_request_goes_first(folder: Path) -> None:
+def test_the_policy_changes_which_request_goes_first(folder):
     busy = ("workload.rate_rps=6", "replica.kv_token_budget=6000", *QUIET)
     run(folder, "simlora", "scheduler._target_=shortest.ShortestFirst", *busy, "hydra.run.dir=ours")
     ours, theirs = pd.read_parquet(folder / "ours" / "requests.parquet"), simulate(busy).requests
@@ -54,7 +52,7 @@ def test_the_policy_changes_which_request_goes_first(folder: Path) -> None:
     assert ours["ttft_s"][short].mean() < 0.8 * theirs["ttft_s"][short].mean()
 
 
-def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder: Path) -> None:
+def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder):
     (folder / "least_used.py").write_text(block("python", "An eviction that keeps"))
     many = (
         "workload=synthetic",
@@ -70,14 +68,14 @@ def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder: Path) ->
     assert ours < lru
 
 
-def test_a_sweep_takes_it_beside_others_in_any_number_of_processes(folder: Path) -> None:
+def test_a_sweep_takes_it_beside_others_in_any_number_of_processes(folder):
     both = "scheduler._target_=shortest.ShortestFirst,simlora.policies.scheduling.fcfs.Fcfs"
     out = run(folder, "simlora.cli.sweep", both, "workload.rate_rps=2", "workload.duration_s=20", "--jobs=2")
     assert "shortest.ShortestFirst" in out
     assert len(pd.read_parquet(folder / "outputs/sweep/sweep.parquet")) == 2
 
 
-def test_the_system_is_a_choice(folder: Path) -> None:
+def test_the_system_is_a_choice(folder):
     out = run(folder, "simlora", "--config-dir", "mine", "system=shortest_first", *QUIET)
     assert out.startswith("shortest_first: llama_7b on 2")
 
@@ -90,7 +88,7 @@ def finish_s(folder: Path, request: str, *overrides: str) -> float:
     return float(found.item())
 
 
-def test_the_part_stalls_every_ten_seconds(folder: Path) -> None:
+def test_the_part_stalls_every_ten_seconds(folder):
     """The decode of the request takes half a minute."""
     command, request = re.search(r"^simlora .*'(parts=.*?)'", TEXT, re.MULTILINE), "0,a,8,100,1000"
     assert command
@@ -101,26 +99,26 @@ def test_the_part_stalls_every_ten_seconds(folder: Path) -> None:
     assert finish_s(folder, request, command[1], "fast_forward=false") == pytest.approx(stalled_s, abs=1e-9)
 
 
-def test_a_stall_that_falls_due_while_the_engine_is_idle_delays_no_request(folder: Path) -> None:
+def test_a_stall_that_falls_due_while_the_engine_is_idle_delays_no_request(folder):
     without, stalled = (
         finish_s(folder, "25,a,8,100,10", f"parts=[{part}]") for part in ("", "stalls.Stalls")
     )
     assert without == stalled
 
 
-def test_the_driven_run_prints_what_the_page_says(folder: Path) -> None:
+def test_the_driven_run_prints_what_the_page_says(folder):
     (folder / "drive.py").write_text(block("python", "## Drive it from outside"))
     assert run(folder, "drive") == block("text", "## Drive it from outside")
 
 
-def test_every_hook_is_in_the_table() -> None:
+def test_every_hook_is_in_the_table():
     table = "".join(re.findall(r"^\| .* \| (`.*) \|$", TEXT.partition("### The hooks")[2], re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", table)) == {*HOOKS, "awaits", "steps", "next_s"} - {"sample"}, (
         "sample is for parts of simlora's own"
     )
 
 
-def test_every_file_it_names_is_there() -> None:
+def test_every_file_it_names_is_there():
     slots = re.findall(r"^\| `\w+` \| .*? \| `([\w/.]+)` \| (.*?) \|$", TEXT, re.MULTILINE)
     assert len(slots) == 8
     for base, examples in slots:

@@ -1,7 +1,5 @@
 """Notebooks say what their scripts say, run from an empty folder, and fail where a claim of theirs is false."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile
@@ -25,7 +23,7 @@ def said(notebook: nbformat.NotebookNode) -> list[tuple[str, str, str]]:
     return [(cell.cell_type, cell.id, cell.source) for cell in notebook.cells]
 
 
-def test_every_script_is_a_notebook_and_the_other_way_round() -> None:
+def test_every_script_is_a_notebook_and_the_other_way_round():
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == sorted([*NAMES, "run"])
     assert sorted(path.stem for path in FOLDER.glob("*.ipynb")) == sorted(NAMES)
 
@@ -33,9 +31,7 @@ def test_every_script_is_a_notebook_and_the_other_way_round() -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "word"), [(["--help"], 0, "capacity_plan"), (["firstrun"], 2, "no notebook")]
 )
-def test_the_command_says_which_there_are(
-    arguments: list[str], status: int, word: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_says_which_there_are(arguments, status, word, capsys):
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == status
@@ -44,14 +40,14 @@ def test_the_command_says_which_there_are(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_pair_says_the_same(name: str) -> None:
+def test_the_pair_says_the_same(name):
     kept = nbformat.read(paired(name), as_version=4)
     nbformat.validate(kept)
     assert said(kept) == said(scripted(name)), f"run: make notebooks ARGS={name}"
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_kept_was_executed_without_an_error_and_is_small(name: str) -> None:
+def test_what_is_kept_was_executed_without_an_error_and_is_small(name):
     assert paired(name).stat().st_size < LARGEST_BYTES
     code = [cell for cell in nbformat.read(paired(name), as_version=4).cells if cell.cell_type == "code"]
     assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
@@ -71,7 +67,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_the_first_runs_in_a_kernel(folder: Path) -> None:
+def test_the_first_runs_in_a_kernel(folder):
     execute(scripted(NAMES[0]), folder)
 
 
@@ -101,7 +97,7 @@ def shell(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shell]:
 
 
 @pytest.mark.parametrize("name", NAMES[1:])
-def test_its_cells_run(name: str, shell: Shell) -> None:
+def test_its_cells_run(name, shell):
     if name == "capacity_plan":
         pytest.importorskip("torch")
     for cell in scripted(name).cells:
@@ -110,12 +106,12 @@ def test_its_cells_run(name: str, shell: Shell) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_claims_something(name: str) -> None:
+def test_it_claims_something(name):
     claims = [line for cell in scripted(name).cells for line in cell.source.splitlines() if "assert " in line]
     assert len(claims) >= 5
 
 
-def test_a_command_that_fails_in_a_notebook_fails_it(tmp_path: Path) -> None:
+def test_a_command_that_fails_in_a_notebook_fails_it(tmp_path):
     notebook = scripted("first_run")
     notebook.cells = [nbformat.v4.new_code_cell("%%bash\nfalse")]
     with pytest.raises(CellExecutionError, match="CalledProcessError"):

@@ -43,7 +43,7 @@ def data_files() -> set[str]:
     }
 
 
-def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     names = set(wheel.namelist())
     assert data_files() - names == set()
     assert "simlora/py.typed" in names
@@ -54,9 +54,7 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: zipfi
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 
-def test_the_types_that_mypyc_reads_hold_in_a_folder_that_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_types_that_mypyc_reads_hold_in_a_folder_that_is_not_installed(tmp_path, monkeypatch):
     """mypyc reads types as mypy does, which hides errors of an editable install: `make compiled` does not show them."""
     shutil.copytree(PACKAGE, tmp_path / "simlora", ignore=shutil.ignore_patterns("*.so", "compiled.json"))
     monkeypatch.chdir(tmp_path)
@@ -73,7 +71,7 @@ def test_the_types_that_mypyc_reads_hold_in_a_folder_that_is_not_installed(
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_the_wheel_declares_the_commands(wheel: zipfile.ZipFile) -> None:
+def test_the_wheel_declares_the_commands(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     entry_points = configparser.ConfigParser()
     entry_points.read_string(wheel.read(name).decode())
@@ -96,7 +94,7 @@ def test_the_wheel_declares_the_commands(wheel: zipfile.ZipFile) -> None:
     }
 
 
-def test_without_torch_the_profiler_says_what_to_install(tmp_path: Path) -> None:
+def test_without_torch_the_profiler_says_what_to_install(tmp_path):
     (tmp_path / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
     command = [sys.executable, "-c", "import sys; from profiler.command import main; sys.exit(main([]))"]
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
@@ -108,7 +106,7 @@ def test_without_torch_the_profiler_says_what_to_install(tmp_path: Path) -> None
     )
 
 
-def test_importing_simlora_leaves_the_heavy_libraries_alone() -> None:
+def test_importing_simlora_leaves_the_heavy_libraries_alone():
     heavy = {"torch", "triton", "matplotlib", "hydra", "omegaconf"}
     code = f"import sys, simlora; print(*{heavy} & {{*sys.modules}})"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,7 +1,5 @@
 """What became of cached KV, and how full HBM was, in the results of a run."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -38,7 +36,7 @@ def held(result: simlora.Result, column: str) -> float:
     return float((timeline[column] * lasted_s).sum()) / end_s
 
 
-def test_idle_kv_is_a_part_of_kv_and_invalid_kv_of_that(static: simlora.Result):
+def test_idle_kv_is_a_part_of_kv_and_invalid_kv_of_that(static):
     timeline = static.timeline
     assert (timeline["idle_kv_tokens"] <= timeline["kv_tokens"]).all()
     assert (timeline["invalid_kv_tokens"] <= timeline["idle_kv_tokens"]).all()
@@ -46,13 +44,13 @@ def test_idle_kv_is_a_part_of_kv_and_invalid_kv_of_that(static: simlora.Result):
     assert (timeline[CACHED].max() > 0).all()
 
 
-def test_where_adapters_do_not_leave_before_their_kv_none_is_invalid(swapped: simlora.Result):
+def test_where_adapters_do_not_leave_before_their_kv_none_is_invalid(swapped):
     assert swapped.timeline["idle_kv_tokens"].any()
     assert not swapped.timeline["invalid_kv_tokens"].any()
     assert swapped.summary["kv"]["invalid_share"] == 0.0
 
 
-def test_shares_are_means_over_time_of_what_the_timeline_shows(static: simlora.Result):
+def test_shares_are_means_over_time_of_what_the_timeline_shows(static):
     kv, capacity = static.summary["kv"], static.timeline["capacity_tokens"].max()
     idle = held(static, "idle_kv_tokens")
     assert kv["idle_share"] == pytest.approx(idle / capacity, rel=0.01)
@@ -62,7 +60,7 @@ def test_shares_are_means_over_time_of_what_the_timeline_shows(static: simlora.R
     assert kv["hbm_share"] == pytest.approx(used / capacity, rel=0.01)
 
 
-def test_what_goes_to_the_host_and_comes_back_is_counted(static: simlora.Result, swapped: simlora.Result):
+def test_what_goes_to_the_host_and_comes_back_is_counted(static, swapped):
     for result in (static, swapped):
         kv = result.summary["kv"]
         assert kv["tokens_to_host"] > 0
@@ -76,7 +74,7 @@ def test_what_goes_to_the_host_and_comes_back_is_counted(static: simlora.Result,
 TIERS = (*STATIC, "cluster.replicas=2", "host.kv_disk_bytes=1.0e+10", "cluster.kv_store_bytes=1.0e+11")
 
 
-def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static: simlora.Result):
+def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static):
     """Fetched KV comes to the host first, and is found there."""
     kv = simlora.simulate(TIERS).summary["kv"]
     assert kv["tokens_to_disk"] > 0
@@ -88,7 +86,7 @@ def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static:
 
 
 @pytest.mark.parametrize("settings", [SWAPPED, TIERS])
-def test_how_full_hbm_is_does_not_depend_on_how_many_steps_are_one_event(settings: tuple[str, ...]):
+def test_how_full_hbm_is_does_not_depend_on_how_many_steps_are_one_event(settings):
     def kv(*more: str) -> dict[str, Any]:
         found: dict[str, Any] = simlora.simulate([*settings, *more]).summary["kv"]
         return found

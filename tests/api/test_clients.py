@@ -1,9 +1,5 @@
 """Clients that react, as a user has them: keys, the summary, the table of calls, the terminal and the page."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -14,7 +10,7 @@ from simlora.cli import main
 from simlora.core.errors import InputError
 from simlora.report.html import render
 from simlora.report.terminal import summary_table
-from tests.golden.cases import Case, cases
+from tests.golden.cases import cases
 
 BUSY = (
     "gpu=a10g",
@@ -27,7 +23,7 @@ BUSY = (
 BACK = ("clients.patience_s=3", "clients.retries=2")
 
 
-def test_a_summary_counts_calls_and_the_table_has_them() -> None:
+def test_a_summary_counts_calls_and_the_table_has_them():
     result = simlora.simulate([*BUSY, *BACK])
     found, calls = result.summary["clients"], result.calls
     assert found["calls"] == len(calls) == found["answered"] + found["gave_up"]
@@ -53,7 +49,7 @@ KINDS = ("dlora_released", "fastlibra", "loraserve", "vllm_packed")
     [case for case in cases() if case.name in {f"{kind}-functions-fast" for kind in KINDS}],
     ids=lambda case: case.name,
 )
-def test_with_systems_of_every_kind_each_call_ends_once_and_each_attempt_is_a_row(case: Case) -> None:
+def test_with_systems_of_every_kind_each_call_ends_once_and_each_attempt_is_a_row(case):
     impatient = ("clients.patience_s=0.06", "clients.retries=2", "report=false")
     result = simlora.simulate([*case.overrides, *impatient])
     found = result.summary["clients"]
@@ -64,14 +60,14 @@ def test_with_systems_of_every_kind_each_call_ends_once_and_each_attempt_is_a_ro
     assert result.requests["status"].isin(("finished", "aborted", "rejected")).all()
 
 
-def test_the_terminal_and_the_page_say_what_became_of_calls() -> None:
+def test_the_terminal_and_the_page_say_what_became_of_calls():
     result = simlora.simulate([*BUSY, *BACK])
     found = result.summary["clients"]
     assert f"{found['answered']} answered, {found['gave_up']} given up" in summary_table(result.summary)
     assert f"Clients sent {found['attempts']} requests for {found['calls']} calls" in render(result)
 
 
-def test_a_command_writes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_writes_calls(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main([*BUSY, "clients.outstanding=4", "hydra.run.dir=out"]) == 0
     calls = pd.read_parquet("out/calls.parquet")
@@ -79,7 +75,7 @@ def test_a_command_writes_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(calls.columns)[:3] == ["arrival_s", "sent_s", "attempts"]
 
 
-def test_a_run_that_ends_before_counts_what_was_due() -> None:
+def test_a_run_that_ends_before_counts_what_was_due():
     """A call that is not due by the end is no missed one."""
     ended = simlora.simulate([*BUSY, *BACK, "until_s=20"]).summary["clients"]
     calls = simlora.simulate([*BUSY, *BACK]).calls
@@ -88,16 +84,14 @@ def test_a_run_that_ends_before_counts_what_was_due() -> None:
     assert "clients" not in simlora.simulate([*BUSY, *BACK, "until_s=1e-6"]).summary, "none was due"
 
 
-def test_a_window_is_of_the_calls_that_are_sent_in_it() -> None:
+def test_a_window_is_of_the_calls_that_are_sent_in_it():
     result = simlora.simulate([*BUSY, *BACK, "window.warm_up_s=10", "window.drain_s=10"])
     window, calls = result.summary["window"], result.calls
     inside = calls["sent_s"].between(window["from_s"], window["until_s"], inclusive="left")
     assert result.summary["clients"]["calls"] == inside.sum() < len(calls)
 
 
-def test_a_placement_that_looks_for_operating_points_does_so_without_clients(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_placement_that_looks_for_operating_points_does_so_without_clients(monkeypatch):
     """LoRAServe's, of which one replica at a time plays a trace of its own."""
     monkeypatch.setattr(operating_points, "REQUESTS_LEAST", 50)
     monkeypatch.setattr(operating_points, "LASTS", 3.0)
@@ -105,7 +99,7 @@ def test_a_placement_that_looks_for_operating_points_does_so_without_clients(
     assert simlora.simulate(asked).summary["clients"]["gave_up"] == 0
 
 
-def test_a_capacity_is_of_an_open_loop() -> None:
+def test_a_capacity_is_of_an_open_loop():
     with pytest.raises(InputError, match=r"clients\.\* has requests wait for others"):
         simlora.capacity([*BUSY, "clients.outstanding=8"], seeds=1)
 
@@ -119,7 +113,7 @@ def test_a_capacity_is_of_an_open_loop() -> None:
         ("migration=consolidate",),
     ],
 )
-def test_what_a_client_left_is_not_begun_anew(failing: tuple[str, ...]) -> None:
+def test_what_a_client_left_is_not_begun_anew(failing):
     """Its host fails or it moves: it does not wait for another replica, as nothing waits for it."""
     slow = ("system=chunked_prefill", "cluster.replicas=2", "clients.patience_s=0.5", "clients.retries=2")
     result = simlora.simulate([*BUSY, *slow, "workload.arrivals.rate_rps=6", *failing])
@@ -137,12 +131,12 @@ def test_what_a_client_left_is_not_begun_anew(failing: tuple[str, ...]) -> None:
         ("+clients.patient=1", "there is no key clients.patient; did you mean clients.patience_s"),
     ],
 )
-def test_what_cannot_be_is_named(override: str, said: str) -> None:
+def test_what_cannot_be_is_named(override, said):
     with pytest.raises(InputError) as refused:
         simlora.simulate([*BUSY, override])
     assert said in str(refused.value)
 
 
-def test_a_run_that_stops_by_its_slo_has_no_clients_that_come_back() -> None:
+def test_a_run_that_stops_by_its_slo_has_no_clients_that_come_back():
     with pytest.raises(InputError, match="until_missed counts the requests of the workload"):
         simlora.simulate([*BUSY, *BACK, "until_missed=0.1"])

@@ -1,7 +1,5 @@
 """What a run costs: GPU hours, rent and energy, of what was on."""
 
-from __future__ import annotations
-
 import pytest
 
 import simlora
@@ -10,7 +8,7 @@ SHORT = ["workload=synthetic", "workload.duration_s=120", "workload.arrivals.rat
 PRICED = ["gpu.usd_per_hour=2", "gpu.idle_w=50", "gpu.busy_w=200"]
 
 
-def test_all_replicas_cost_from_the_start_to_the_end() -> None:
+def test_all_replicas_cost_from_the_start_to_the_end():
     summary = simlora.simulate([*SHORT, *PRICED, "cluster.replicas=3"]).summary
     cost, lasts_s = summary["cost"], summary["makespan_s"]
     assert cost["gpu_hours"] == pytest.approx(3 * lasts_s / 3600)
@@ -19,7 +17,7 @@ def test_all_replicas_cost_from_the_start_to_the_end() -> None:
     assert cost["energy_j"] == pytest.approx(200 * busy_s + 50 * (3 * lasts_s - busy_s))
 
 
-def test_tokens_are_those_of_finished_requests() -> None:
+def test_tokens_are_those_of_finished_requests():
     result = simlora.simulate([*SHORT, *PRICED])
     cost, done = result.summary["cost"], result.requests
     output, prompts = done.output_tokens.sum(), done.prompt_tokens.sum()
@@ -29,7 +27,7 @@ def test_tokens_are_those_of_finished_requests() -> None:
 
 
 @pytest.mark.parametrize(("engines", "gpus"), [(4, 1), (5, 2)], ids=["all full", "the last not full"])
-def test_engines_of_one_gpu_share_its_cost(engines: int, gpus: int) -> None:
+def test_engines_of_one_gpu_share_its_cost(engines, gpus):
     known = [f"cluster.replicas={engines}", "cluster.engines_per_gpu=4", f"workload.adapters={engines}"]
     summary = simlora.simulate([*SHORT, *PRICED, "system=vllm_packed", *known, "gpu=a100_80g"]).summary
     cost, lasts_s = summary["cost"], summary["makespan_s"]
@@ -38,7 +36,7 @@ def test_engines_of_one_gpu_share_its_cost(engines: int, gpus: int) -> None:
     assert cost["energy_j"] <= gpus * 200 * lasts_s * (1 + 1e-9), "no more than GPUs that are always busy"
 
 
-def test_each_kind_of_gpu_has_its_own_price() -> None:
+def test_each_kind_of_gpu_has_its_own_price():
     others = "cluster.replica_groups=[{gpu: a100_80g, replicas: 1}]"
     summary = simlora.simulate([*SHORT, "cluster.replicas=3", others]).summary
     hours = summary["makespan_s"] / 3600
@@ -51,7 +49,7 @@ def test_each_kind_of_gpu_has_its_own_price() -> None:
     assert [other["gpu"] for other in summary["run"]["others"]] == ["a100_80g"]
 
 
-def test_what_is_not_known_is_not_made_up() -> None:
+def test_what_is_not_known_is_not_made_up():
     others = "cluster.replica_groups=[{gpu: {_target_: simlora.hardware.gpu.Gpu, name: a100_80g, memory_bytes: 85e9, "
     others += "memory_bandwidth_bytes_per_s: 2e12, fp16_flops: 312e12, host_link: pcie_4_x16, peer_link: nvlink_3}, "
     cost = simlora.simulate([*SHORT, "cluster.replicas=2", others + "replicas: 1}]"]).summary["cost"]
@@ -60,7 +58,7 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert cost["each"][0]["usd"] is not None
 
 
-def test_an_autoscaler_saves_what_is_off_and_says_how_many_were_on() -> None:
+def test_an_autoscaler_saves_what_is_off_and_says_how_many_were_on():
     steps = "autoscaler.steps=[{at_s: 0, replicas: 1}, {at_s: 60, replicas: 3}]"
     scaled = ["cluster.replicas=4", "autoscaler=by_schedule", steps, "cluster.start_s=10"]
     result = simlora.simulate([*SHORT, *PRICED, *scaled])
@@ -75,7 +73,7 @@ def test_an_autoscaler_saves_what_is_off_and_says_how_many_were_on() -> None:
     assert result.scaling.on.tolist() == [1, 3, 3, 3]
 
 
-def test_tenants_have_their_own_figures() -> None:
+def test_tenants_have_their_own_figures():
     classes = "slo.classes=[{name: gold, share: 0.2, ttft_s: 0.2}, {name: free, share: 0.8, ttft_s: 30}]"
     result = simlora.simulate([*SHORT, classes, "workload.arrivals.rate_rps=3"])
     slo, requests = result.summary["slo"], result.requests
@@ -88,7 +86,7 @@ def test_tenants_have_their_own_figures() -> None:
     assert gold["attainment"] < free["attainment"]
 
 
-def test_a_run_says_what_was_slow_in_it() -> None:
+def test_a_run_says_what_was_slow_in_it():
     slow = ["cluster.stragglers=[{replica: 0, at_s: 5, factor: 2, until_s: 9}]"]
     rare = ["cluster.slow_links=[{every_s: 50, for_s: 5, factor: 4}]", "cluster.replicas=2"]
     found = simlora.simulate([*SHORT, *slow, *rare]).summary["slowness"]

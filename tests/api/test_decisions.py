@@ -1,9 +1,6 @@
 """What dLoRA merged, and whom it moved, in the results of a run."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
@@ -52,7 +49,7 @@ def told(result: simlora.Result) -> dict[str, Any]:
     }
 
 
-def test_every_switch_says_which_adapter_is_merged_from_then_on(merging: simlora.Result):
+def test_every_switch_says_which_adapter_is_merged_from_then_on(merging):
     merged = merging.decisions[merging.decisions["name"] == "merged"]
     assert list(merging.decisions.columns) == COLUMNS
     assert len(merged) == merging.summary["adapters"]["switches"] > 2
@@ -60,7 +57,7 @@ def test_every_switch_says_which_adapter_is_merged_from_then_on(merging: simlora
     assert ((merged["adapter"] == "") == (merged["value"] == -1)).all()
 
 
-def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging: simlora.Result):
+def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging):
     merged = merging.decisions[merging.decisions["name"] == "merged"]
     end_s = merging.summary["makespan_s"]
     lasted_s = merged["time_s"].shift(-1, fill_value=end_s) - merged["time_s"]
@@ -69,7 +66,7 @@ def test_the_share_of_time_with_something_merged_is_that_of_the_switches(merging
     assert 0 < share < 1
 
 
-def test_every_move_has_its_plan_and_its_request(moving: simlora.Result):
+def test_every_move_has_its_plan_and_its_request(moving):
     moves, plans = moving.moves, moving.plans
     assert len(moves) > 0
     planned = plans.set_index("time_s")
@@ -81,7 +78,7 @@ def test_every_move_has_its_plan_and_its_request(moving: simlora.Result):
     assert moving.requests["migrations"].sum() == len(moves)
 
 
-def test_the_summary_counts_plans_and_what_moves_cost(moving: simlora.Result):
+def test_the_summary_counts_plans_and_what_moves_cost(moving):
     moves, facts = moving.moves, moving.summary["migration"]
     assert facts == {
         "plans": len(moving.plans),
@@ -94,7 +91,7 @@ def test_the_summary_counts_plans_and_what_moves_cost(moving: simlora.Result):
     assert 0 < facts["moves"] <= facts["planned_moves"]
 
 
-def test_planning_is_timed_on_the_wall_and_nowhere_else(moving: simlora.Result):
+def test_planning_is_timed_on_the_wall_and_nowhere_else(moving):
     simulation = moving.summary["simulation"]
     assert 0 < simulation["migration_wall_s"] < simulation["wall_s"]
     again = simlora.simulate(MOVING)
@@ -127,7 +124,7 @@ def test_a_timed_migration_is_what_it_was_to_the_engine():
     assert timed.wall_s > 0
 
 
-def test_plans_that_could_not_be_solved_move_nobody_and_are_one_notice(unsolved: simlora.Result):
+def test_plans_that_could_not_be_solved_move_nobody_and_are_one_notice(unsolved):
     facts, plans = unsolved.summary["migration"], unsolved.plans
     assert facts["unsolved"] == facts["plans"] == len(plans) > 1
     assert facts["moves"] == unsolved.requests["migrations"].sum() == 0
@@ -140,7 +137,7 @@ def test_plans_that_could_not_be_solved_move_nobody_and_are_one_notice(unsolved:
     assert "found no placement within 0 nodes" in notice
 
 
-def test_what_was_decided_is_saved_beside_the_rest(moving: simlora.Result, tmp_path: Path):
+def test_what_was_decided_is_saved_beside_the_rest(moving, tmp_path):
     folder = moving.save(tmp_path, report=False)
     for name in ("decisions", "moves", "plans"):
         saved = pd.read_parquet(folder / f"{name}.parquet")

@@ -1,8 +1,5 @@
 """What a summary tells of prefill and decode on different replicas, and which pool is near saturation."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,7 +32,7 @@ def summary(*overrides: str, prompt: int = 512, output: int = 64, rate_rps: floa
     return simlora.simulate([*APART, *lengths, rate, *overrides]).summary
 
 
-def test_it_tells_what_was_handed_over_and_how_long_that_took() -> None:
+def test_it_tells_what_was_handed_over_and_how_long_that_took():
     found = summary()
     told = found["handover"]
     assert told["requests"] == 300
@@ -57,11 +54,11 @@ def test_it_tells_what_was_handed_over_and_how_long_that_took() -> None:
     ],
     ids=["neither", "prefill", "decode"],
 )
-def test_a_run_is_past_saturation_if_either_pool_is(changes: dict[str, Any], label: str) -> None:
+def test_a_run_is_past_saturation_if_either_pool_is(changes, label):
     assert summary("replica.max_num_seqs=16", **changes)["load"]["label"] == label
 
 
-def test_the_router_of_the_decode_pool_is_a_choice_of_its_own() -> None:
+def test_the_router_of_the_decode_pool_is_a_choice_of_its_own():
     chosen = simlora.simulate(
         [
             *APART,
@@ -76,7 +73,7 @@ def test_the_router_of_the_decode_pool_is_a_choice_of_its_own() -> None:
     assert set(chosen.requests["replica"]) == {1, 2, 3}
 
 
-def test_each_handover_is_a_row_of_a_table_of_its_own() -> None:
+def test_each_handover_is_a_row_of_a_table_of_its_own():
     result = simlora.simulate([*APART, "workload.arrivals.rate_rps=4", "workload.output_tokens.tokens=64"])
     table = result.handovers
     assert table["request_id"].tolist() == list(range(300))
@@ -87,7 +84,7 @@ def test_each_handover_is_a_row_of_a_table_of_its_own() -> None:
     assert result.summary["handover"]["requests_by_source"] == [300]
 
 
-def test_copies_that_wait_for_their_link_are_a_queue_too() -> None:
+def test_copies_that_wait_for_their_link_are_a_queue_too():
     """Each pool has time left, and the network between them has not: the run is past saturation."""
     narrow = "cluster.network=nvme_pcie_3_x4", "cluster.replicas=3", "workload.requests=1200"
     found = summary(*narrow, prompt=256, output=32, rate_rps=30)
@@ -103,12 +100,12 @@ def test_copies_that_wait_for_their_link_are_a_queue_too() -> None:
         ((*KNOWN_POINTS, "cluster.replicas=3"), "needs placement=replicate_all"),
     ],
 )
-def test_a_mistake_is_told_in_the_words_of_its_key(overrides: tuple[str, ...], told: str) -> None:
+def test_a_mistake_is_told_in_the_words_of_its_key(overrides, told):
     with pytest.raises(InputError, match=told):
         simlora.simulate([*APART, *overrides])
 
 
-def test_the_fewest_replicas_are_those_that_prefill_and_one_that_decodes() -> None:
+def test_the_fewest_replicas_are_those_that_prefill_and_one_that_decodes():
     lengths = "workload.prompt_tokens.tokens=64", "workload.output_tokens.tokens=8"
     rate = "workload.arrivals.rate_rps=1"
     alone = [each for each in APART if not each.startswith("cluster.replicas")]
@@ -118,7 +115,7 @@ def test_the_fewest_replicas_are_those_that_prefill_and_one_that_decodes() -> No
         simlora.plan(["model=llama_2_7b", "cluster.prefill_replicas=1"])
 
 
-def test_the_report_tells_how_requests_got_from_one_pool_to_the_other(tmp_path: Path) -> None:
+def test_the_report_tells_how_requests_got_from_one_pool_to_the_other(tmp_path):
     lengths = "workload.prompt_tokens.tokens=64", "workload.output_tokens.tokens=8"
     simlora.simulate([*APART, *lengths, "workload.arrivals.rate_rps=4", "report=true"]).save(tmp_path)
     page = (tmp_path / "report.html").read_text()

@@ -1,7 +1,5 @@
 """A kept run is found again only while all that it has read is what it was: files, and code of the user's."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Iterator
@@ -76,9 +74,7 @@ def edits(monkeypatch: pytest.MonkeyPatch, path: Path, text: str) -> None:
     monkeypatch.setattr(running, "simulated", edited)
 
 
-def test_a_trace_that_is_edited_while_it_runs_is_kept_neither_as_it_was_nor_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_that_is_edited_while_it_runs_is_kept_neither_as_it_was_nor_as_it_is(tmp_path, monkeypatch):
     trace = tmp_path / "trace.csv"
     trace.write_text(f"{HEAD}0,a,8,100,10\n")
     edits(monkeypatch, trace, f"{HEAD}0,a,8,100,200\n")
@@ -91,9 +87,7 @@ def test_a_trace_that_is_edited_while_it_runs_is_kept_neither_as_it_was_nor_as_i
     assert not is_kept(overrides)
 
 
-def test_a_sweep_says_which_run_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_says_which_run_is_not_kept(tmp_path, monkeypatch, capsys):
     trace = tmp_path / "trace.csv"
     trace.write_text(f"{HEAD}0,a,8,100,10\n")
     edits(monkeypatch, trace, f"{HEAD}0,a,8,100,200\n")
@@ -102,8 +96,8 @@ def test_a_sweep_says_which_run_is_not_kept(
 
 
 def test_runs_that_read_a_file_after_it_was_edited_are_not_compared_with_those_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+    tmp_path, monkeypatch, capsys
+):
     trace = tmp_path / "trace.csv"
     trace.write_text(f"{HEAD}0,a,8,100,10\n")
     real, began = running.simulated, []
@@ -127,7 +121,7 @@ def test_runs_that_read_a_file_after_it_was_edited_are_not_compared_with_those_b
     assert again["latency_s.mean"].min() > table["latency_s.mean"][0]
 
 
-def test_a_sweep_that_is_run_again_after_an_edit_replaces_its_rows(tmp_path: Path) -> None:
+def test_a_sweep_that_is_run_again_after_an_edit_replaces_its_rows(tmp_path):
     trace, out = tmp_path / "trace.csv", tmp_path / "out"
     grid = ["workload=file", f"workload.path={trace}", "system=slora,slora_lcfs"]
     for tokens in (10, 200):
@@ -136,7 +130,7 @@ def test_a_sweep_that_is_run_again_after_an_edit_replaces_its_rows(tmp_path: Pat
     assert sorted(read_sweep(out)["key"]) == sorted(last["key"])
 
 
-def test_a_path_from_home_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_from_home_is_a_file(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "t.csv").write_text(f"{HEAD}0,a,8,100,10\n")
     overrides = ("workload=file", "workload.path='~/t.csv'", "timeline=false")
@@ -147,9 +141,7 @@ def test_a_path_from_home_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert run(overrides).figure("latency_s.mean") != first.figure("latency_s.mean")
 
 
-def test_a_relative_path_is_of_the_folder_where_it_is_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_path_is_of_the_folder_where_it_is_run(tmp_path, monkeypatch):
     overrides = ("workload=file", "workload.path=t.csv", "timeline=false")
     for name, tokens in (("one", 10), ("two", 200)):
         (tmp_path / name).mkdir()
@@ -170,9 +162,7 @@ def test_a_relative_path_is_of_the_folder_where_it_is_run(
     ],
 )
 @pytest.mark.parametrize("edited", ["policy", "helper"])
-def test_an_edit_of_a_policy_or_of_what_it_imports_is_another_run(
-    code: Path, policy: str, helper: str, edited: str
-) -> None:
+def test_an_edit_of_a_policy_or_of_what_it_imports_is_another_run(code, policy, helper, edited):
     for path in (policy, helper):
         (code / path).parent.mkdir(parents=True, exist_ok=True)
     (code / helper).write_text("MOST = 8\n")
@@ -193,7 +183,7 @@ def module(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
-def test_code_that_was_edited_after_it_was_imported_is_not_taken_for_the_new(code: Path) -> None:
+def test_code_that_was_edited_after_it_was_imported_is_not_taken_for_the_new(code):
     (code / "own_helper.py").write_text("MOST = 8\n")
     (code / "own_policy.py").write_text(POLICY.format(helper="own_helper"))
     importlib.import_module("own_policy")
@@ -203,9 +193,7 @@ def test_code_that_was_edited_after_it_was_imported_is_not_taken_for_the_new(cod
     assert not is_kept(overrides)
 
 
-def test_a_module_that_is_found_elsewhere_is_another(
-    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_that_is_found_elsewhere_is_another(code, tmp_path, monkeypatch):
     (code / "own_helper.py").write_text("MOST = 8\n")
     (code / "own_policy.py").write_text(POLICY.format(helper="own_helper"))
     overrides = (*SHORT, "scheduler._target_=own_policy.Mine")
@@ -219,7 +207,7 @@ def test_a_module_that_is_found_elsewhere_is_another(
     assert not is_kept(overrides)
 
 
-def test_parts_are_code_too(code: Path) -> None:
+def test_parts_are_code_too(code):
     (code / "own_policy.py").write_text(
         "from simlora.engine.replica.part import Part\n\n"
         "class Mine(Part):\n    def __init__(self, replica):\n        pass\n"
@@ -231,7 +219,7 @@ def test_parts_are_code_too(code: Path) -> None:
     assert not is_kept(overrides)
 
 
-def test_a_class_of_a_notebook_is_in_no_file_and_its_run_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_of_a_notebook_is_in_no_file_and_its_run_is_not_kept(monkeypatch):
     from simlora.policies.scheduling.fcfs import Fcfs
 
     monkeypatch.setattr(sys.modules["__main__"], "Mine", type("Mine", (Fcfs,), {}), raising=False)
@@ -242,9 +230,7 @@ def test_a_class_of_a_notebook_is_in_no_file_and_its_run_is_not_kept(monkeypatch
     assert not is_kept(overrides)
 
 
-def test_a_policy_in_an_installed_package_is_the_users(
-    code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_in_an_installed_package_is_the_users(code, tmp_path, monkeypatch):
     for kept in (inputs._libraries, inputs.is_foreign, inputs._is_named):
         kept.cache_clear()
     real = inputs._libraries()

@@ -1,7 +1,5 @@
 """Operating points that a configuration leaves open are found by simulating one replica of it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +40,7 @@ def searches(monkeypatch: pytest.MonkeyPatch, finds: float = 9.0) -> list[int]:
     return seen
 
 
-def test_there_is_one_for_every_rank_and_a_higher_rank_has_a_lower_one() -> None:
+def test_there_is_one_for_every_rank_and_a_higher_rank_has_a_lower_one():
     found = points()
     assert list(found) == [8, 16, 32, 64, 128]
     values = list(found.values())
@@ -50,7 +48,7 @@ def test_there_is_one_for_every_rank_and_a_higher_rank_has_a_lower_one() -> None
     assert values[-1] < 0.8 * values[0]
 
 
-def test_the_point_is_where_the_slo_stops_being_met() -> None:
+def test_the_point_is_where_the_slo_stops_being_met():
     setup = prepare(*composed(PLAIN))
     rate_rps = highest_rate(setup.scenario, 64, setup.targets)
 
@@ -63,7 +61,7 @@ def test_the_point_is_where_the_slo_stops_being_met() -> None:
     assert attained(rate_rps) >= 0.95 > attained(rate_rps * 1.021)
 
 
-def test_its_requests_have_the_lengths_of_the_workload_and_one_adapter() -> None:
+def test_its_requests_have_the_lengths_of_the_workload_and_one_adapter():
     trace = prepare(*composed(PLAIN)).scenario.trace
     made, twice = of_rank(trace, 32, 5.0, 100.0), of_rank(trace, 32, 10.0, 100.0)
     assert (len(made), len(twice)) == (500, 1000)
@@ -74,7 +72,7 @@ def test_its_requests_have_the_lengths_of_the_workload_and_one_adapter() -> None
     assert np.allclose(twice.arrival_s[:500] * 2, made.arrival_s), "the same requests at every rate"
 
 
-def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch):
     enough = ("workload.duration_s=null", "workload.requests=600")
     seen = searches(monkeypatch)
     first = points(*enough)
@@ -97,9 +95,7 @@ def test_they_are_found_once_for_all_rates_seeds_and_clusters(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("points_of_it", [[1, 2], {"8": 5500}, "many", [1, 2, 3, 4, "5"], None])
-def test_those_that_were_edited_are_found_anew(
-    own_cache: Path, points_of_it: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_those_that_were_edited_are_found_anew(own_cache, points_of_it, monkeypatch):
     searches(monkeypatch, finds=9.0)
     first = points()
     (path,) = own_cache.iterdir()
@@ -111,7 +107,7 @@ def test_those_that_were_edited_are_found_anew(
     assert json.loads(path.read_text())["points"] == list(again.values())
 
 
-def test_a_run_uses_them_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_uses_them_and_says_so(monkeypatch):
     searches(monkeypatch)
     result = simulate([*SYSTEM, "timeline=false", "report=false"])
     assert any("operating points of one replica" in notice for notice in result.notices)
@@ -121,7 +117,7 @@ def test_a_run_uses_them_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert again.requests.equals(result.requests)
 
 
-def test_those_that_are_given_are_left_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_are_given_are_left_as_they_are(monkeypatch):
     seen = searches(monkeypatch)
     config, notices = filled(*composed([*SYSTEM, "placement.operating_points={8: 5500}"]))
     assert (dict(config.placement.operating_points), notices, seen) == ({8: 5500}, (), [])
@@ -129,7 +125,7 @@ def test_those_that_are_given_are_left_as_they_are(monkeypatch: pytest.MonkeyPat
     assert (notices, seen) == ((), [])
 
 
-def test_of_many_ranks_some_are_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_many_ranks_some_are_searched_for(monkeypatch):
     seen = searches(monkeypatch)
     points("workload.ranks=[1,2,3,4,5,6,7,8,9,10,11,12]")
     assert len(seen) == 8
@@ -144,7 +140,7 @@ def test_of_many_ranks_some_are_searched_for(monkeypatch: pytest.MonkeyPatch) ->
         (["model=llama_2_70b", "replica.tp=1"], "llama_2_70b needs 138.0 GB of weights"),
     ],
 )
-def test_what_cannot_be_found_is_said_in_a_sentence(overrides: list[str], sentence: str) -> None:
+def test_what_cannot_be_found_is_said_in_a_sentence(overrides, sentence):
     with pytest.raises(InputError) as error:
         filled(*composed([*SYSTEM, *overrides]))
     assert sentence in str(error.value)

@@ -1,7 +1,5 @@
 """How far long work is: a bar on a terminal, elsewhere a line a minute."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.api import progress
@@ -15,7 +13,7 @@ def minutes(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return found
 
 
-def test_a_log_gets_a_line_a_minute(minutes: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_log_gets_a_line_a_minute(minutes, capsys):
     with progress.bar(100, "runs", doing="sweeping") as tell:
         for done, minute in ((1, 0.5), (20, 2.0), (25, 2.5), (50, 3.0)):
             minutes.append(minute)
@@ -26,9 +24,7 @@ def test_a_log_gets_a_line_a_minute(minutes: list[float], capsys: pytest.Capture
     ]
 
 
-def test_a_bar_that_is_switched_off_says_nothing(
-    minutes: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_bar_that_is_switched_off_says_nothing(minutes, capsys):
     with progress.bar(100, "runs", shown=False) as tell:
         minutes.append(9.0)
         tell(50)

@@ -1,10 +1,7 @@
 """simlora from Python."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from pathlib import Path
 
 import matplotlib as mpl
 import pandas as pd
@@ -33,9 +30,7 @@ def result(calibration: str) -> simlora.Result:
     return simlora.simulate([calibration, "workload.duration_s=20"])
 
 
-def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
-    calibration: str, result: simlora.Result
-):
+def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(calibration, result):
     stopped = simlora.simulate([calibration, "workload.duration_s=20", "until_s=15.5"]).summary
     came = int((result.requests["arrival_s"] <= 15.5).sum())
     over = int((result.requests["finish_s"] <= 15.5).sum())
@@ -52,15 +47,13 @@ def test_a_run_that_stops_at_a_time_is_judged_by_what_had_happened_until_then(
     "plot",
     ["plot_slo_attainment", "plot_latency_cdf", "plot_timeline", "plot_hbm", "plot_adapters", "plot_modes"],
 )
-def test_a_result_draws_itself(result: simlora.Result, plot: str):
+def test_a_result_draws_itself(result, plot):
     axes = getattr(result, plot)()
     assert axes.figure is not None
     mpl.pyplot.close(axes.figure)
 
 
-def test_simulating_writes_nothing_until_it_is_saved(
-    calibration: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_simulating_writes_nothing_until_it_is_saved(calibration, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = simlora.simulate([calibration, "workload.duration_s=20", "timeline=false"])
     assert list(tmp_path.iterdir()) == []
@@ -76,7 +69,7 @@ def test_simulating_writes_nothing_until_it_is_saved(
     ("override", "said"),
     [("sede=1", "there is no key sede; did you mean seed"), ("until_s=0", "until_s is 0, must be")],
 )
-def test_bad_input_is_one_sentence(override: str, said: str):
+def test_bad_input_is_one_sentence(override, said):
     with pytest.raises(InputError, match=said):
         simlora.simulate([override])
 
@@ -86,14 +79,12 @@ def test_one_string_is_not_a_list_of_overrides():
         simlora.simulate("seed=1")
 
 
-def test_two_simulations_share_nothing(calibration: str, result: simlora.Result):
+def test_two_simulations_share_nothing(calibration, result):
     again = simlora.simulate([calibration, "workload.duration_s=20"])
     pd.testing.assert_frame_equal(again.requests, result.requests)
 
 
-def test_an_interrupt_brings_what_was_finished(
-    calibration: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-):
+def test_an_interrupt_brings_what_was_finished(calibration, monkeypatch, tmp_path):
     setup = prepare(*compose([calibration]))
     dispatch = Dispatcher.dispatch
 
@@ -116,7 +107,7 @@ def test_an_interrupt_brings_what_was_finished(
     ]
 
 
-def test_simulating_imports_nothing_heavy(calibration: str):
+def test_simulating_imports_nothing_heavy(calibration):
     heavy = {"matplotlib", "altair", "scipy", "vl_convert", "rich", "torch"}
     code = (
         "import sys, simlora\n"
@@ -138,7 +129,7 @@ SHORT_VLLM = [
 ]
 
 
-def test_a_short_run_of_vllm_says_that_its_first_tokens_wait_for_tokenizers() -> None:
+def test_a_short_run_of_vllm_says_that_its_first_tokens_wait_for_tokenizers():
     (said,) = [notice for notice in simlora.simulate(SHORT_VLLM).notices if "tokenizer" in notice]
     assert "replica.adapter_tokenizers=false" in said
     without = simlora.simulate([*SHORT_VLLM, "replica.adapter_tokenizers=false"])

@@ -1,7 +1,5 @@
 """Figures can be of the requests in the middle of a run; all are simulated."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,7 @@ SHORT = ("workload.duration_s=120", "workload.rate_rps=2", "timeline=false")
 MIDDLE = (*SHORT, "window.warm_up_s=30", "window.drain_s=20")
 
 
-def test_figures_are_of_those_that_arrive_in_it() -> None:
+def test_figures_are_of_those_that_arrive_in_it():
     whole, middle = simulate(SHORT), simulate(MIDDLE)
     assert middle.requests.equals(whole.requests), "all are simulated, and in the table"
     last_s = float(whole.requests["arrival_s"].iloc[-1])
@@ -30,7 +28,7 @@ def test_figures_are_of_those_that_arrive_in_it() -> None:
         assert summary[name] == whole.summary[name], "of the whole run"
 
 
-def test_without_one_all_count() -> None:
+def test_without_one_all_count():
     whole = simulate(SHORT)
     assert whole.summary["window"] is None
     assert whole.counted is whole.requests
@@ -38,7 +36,7 @@ def test_without_one_all_count() -> None:
     assert only_warm.summary["requests"] == whole.summary["requests"], "the last request is in it"
 
 
-def test_the_terminal_says_so() -> None:
+def test_the_terminal_says_so():
     assert "requests that arrive from 30.0 s to" in summary_table(simulate(MIDDLE).summary)
     assert "Counted" not in summary_table(simulate(SHORT).summary)
 
@@ -51,7 +49,7 @@ def test_the_terminal_says_so() -> None:
         (["window.warm_up_s=100", "window.drain_s=100"], "leave no request of a workload whose last one"),
     ],
 )
-def test_what_it_cannot_be_is_said(settings: list[str], sentence: str) -> None:
+def test_what_it_cannot_be_is_said(settings, sentence):
     with pytest.raises(InputError) as error:
         simulate([*SHORT, *settings])
     assert sentence in str(error.value)

@@ -1,7 +1,5 @@
 """The command as a user types it: in this process for speed, or in one of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """One command, one folder with everything in it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -117,9 +115,7 @@ def test_the_hash_seed_changes_nothing(simlora):
     run = ("workload=synthetic", "cluster.replicas=3", "router=random", "eviction=lru", "seed=5")
     for folder, hash_seed in (("one", "1"), ("two", "2")):
         environment = dict(os.environ) | {"PYTHONHASHSEED": hash_seed}
-        ended = simlora.apart(
-            *run, "workload.duration_s=30", "report=false", f"hydra.run.dir={folder}", **environment
-        )
+        ended = simlora.apart(*run, *SHORT, f"hydra.run.dir={folder}", **environment)
         assert ended.status == 0, ended.err
     for name in ("requests.parquet", "timeline.parquet", "config.yaml"):
         assert Path("one", name).read_bytes() == Path("two", name).read_bytes(), name

@@ -1,7 +1,5 @@
 """simlora-calibrate as a user types it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -49,7 +47,6 @@ def test_what_is_shown_is_a_calibration_file(capsys, tmp_path):
     assert main(["show", "l40s-mistral_7b-tp2-vllm"]) == 0
     shown = calibrations.parse(capsys.readouterr().out, "shown")
     known = composed(gpu_named("l40s"), model_named("mistral_7b"), 2, "vllm")
-    assert known is not None
     assert shown.coefficients == pytest.approx(known.coefficients, rel=1e-5)
 
 

@@ -1,7 +1,5 @@
 """simlora-check, as a user types it: policies that keep what their slot promises, and one that breaks each promise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Every system can be crossed with every policy of every slot: what it says of one is of the policy that it chose."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

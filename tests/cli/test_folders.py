@@ -1,7 +1,5 @@
 """Folders that go away while a command is at work, and those that a `~` stands for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable

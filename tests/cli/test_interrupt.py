@@ -1,7 +1,5 @@
 """Ctrl-C keeps what was finished, and nothing that looks whole."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

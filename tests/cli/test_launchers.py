@@ -1,7 +1,5 @@
 """A sweep whose runs a launcher of Hydra's starts in processes of their own, as it does in SLURM's jobs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """Where the locale is C and Python is told to take it at its word, text beyond ASCII is refused in a sentence."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

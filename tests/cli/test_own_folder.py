@@ -1,7 +1,5 @@
 """The user's own configurations and code: --config-dir in every command, and errors that name the line."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 
@@ -130,7 +128,6 @@ def test_a_calibration_is_derived_for_a_gpu_of_ones_own(own, capsys):
     command = capsys.readouterr().out.splitlines()[-1].split()
     assert run_main([*command[1:], "hydra.run.dir=out", "workload.duration_s=5", "report=false"]) == 0
     a100 = composed(gpu_named("a100_80g"), model_named("llama_2_7b"), 1, "vllm")
-    assert a100 is not None
     step, there = f"{STEP_BY_BATCH}.1", load("c.yaml").coefficients
     assert 1.5 < there[step] / a100.coefficients[step] < 2
 

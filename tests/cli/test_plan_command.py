@@ -1,7 +1,5 @@
 """simlora-plan, as a user types it."""
 
-from __future__ import annotations
-
 import json
 
 from simlora.cli.plan import main

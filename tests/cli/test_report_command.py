@@ -1,7 +1,5 @@
 """`simlora-report` on the command line: a page, or one sentence and nothing."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

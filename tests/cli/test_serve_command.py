@@ -1,7 +1,5 @@
 """simlora-serve, as a user types it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -23,7 +21,6 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     process = subprocess.Popen(
         [*SERVE, *options, *RUN], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
     assert lines[0].startswith("serving slora on 1 x a10g, model llama_7b and 200 adapters, at 10 simulated")
     found = re.search(r"listening on (http://127\.0\.0\.1:[0-9]+)", lines[1])
@@ -34,7 +31,10 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
     assert answer.status_code == 200
     os.kill(process.pid, signal.SIGINT)
     out, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
+    complaints = [
+        line for line in errors.splitlines() if "falls behind" not in line
+    ]  # as a busy machine does
+    assert (process.returncode, complaints) == (0, [])
     assert out == "1 requests: seen.csv\nResults: out\n"
     assert pd.read_csv(tmp_path / "seen.csv").output_tokens.tolist() == [4]
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())

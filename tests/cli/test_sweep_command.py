@@ -1,7 +1,5 @@
 """simlora-sweep, as a user types it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd

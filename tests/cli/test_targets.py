@@ -1,7 +1,5 @@
 """A configuration names code where a policy, a workload or a part stands, and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """simlora-trace, as a user types it."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

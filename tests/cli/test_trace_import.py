@@ -1,7 +1,5 @@
 """simlora-trace import, as a user types it: what each tool's log becomes, and every fault of a bad one in one table."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What each command says when it is asked how to be used, and when it is used otherwise."""
 
-from __future__ import annotations
-
 import json
 from importlib import import_module
 

@@ -1,7 +1,5 @@
 """simlora-validate, as a user types it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Setups from overrides, as a user writes them."""
 
-from __future__ import annotations
-
 from simlora.api.preparing import composed
 from simlora.config.setup import Setup, prepare
 

@@ -1,9 +1,6 @@
 """A calibration that was composed says so wherever its results are read."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 from simlora.api import simulate
 from simlora.cli.capacity import main as capacity
@@ -21,7 +18,7 @@ SHORT = (
 )
 
 
-def test_a_run_says_what_error_to_expect_in_its_notices_its_summary_and_its_report() -> None:
+def test_a_run_says_what_error_to_expect_in_its_notices_its_summary_and_its_report():
     result = simulate([*SHORT, "replica.max_lora_rank=32", "workload.ranks=[16]"])
     (expected,) = result.summary["calibration"]["provenance"]["warnings"]
     assert "Expect a decode step to be off by 14 %" in expected
@@ -29,7 +26,7 @@ def test_a_run_says_what_error_to_expect_in_its_notices_its_summary_and_its_repo
     assert "Expect a decode step to be off by 14 %" in str(provenance.calibration(result.summary))
 
 
-def test_a_limit_beyond_what_a_part_was_measured_for_is_said() -> None:
+def test_a_limit_beyond_what_a_part_was_measured_for_is_said():
     result = simulate([*SHORT, "replica.max_lora_rank=64", "replica.max_num_seqs=1024"])
     warnings = " ".join(result.summary["calibration"]["provenance"]["warnings"])
     assert "replica.max_lora_rank is 64" in warnings
@@ -37,7 +34,7 @@ def test_a_limit_beyond_what_a_part_was_measured_for_is_said() -> None:
     assert "up to a batch of 512" in warnings
 
 
-def test_a_capacity_says_it_too(tmp_path: Path, capsys) -> None:
+def test_a_capacity_says_it_too(tmp_path, capsys):
     out = tmp_path / "capacity"
     command = [*SHORT, "--seeds=1", "--precision=0.5", "--longest=1", "--jobs=1", f"--out={out}"]
     assert capacity(command) == 0
@@ -45,7 +42,7 @@ def test_a_capacity_says_it_too(tmp_path: Path, capsys) -> None:
     assert json.loads((out / "capacity.json").read_text())["warnings"]
 
 
-def test_a_sweep_says_it_once_for_all_runs_that_it_is_of(tmp_path: Path, capsys) -> None:
+def test_a_sweep_says_it_once_for_all_runs_that_it_is_of(tmp_path, capsys):
     command = [
         *SHORT,
         "gpu=l40s,rtx_pro_6000",

@@ -1,9 +1,5 @@
 """Configurations are composed once for all values of their keys, and come out as Hydra composes them."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
@@ -39,7 +35,7 @@ def composed_by_hydra(overrides: list[str]) -> tuple[object, dict[str, str]]:
         ["calibration=${gpu.name}.yaml"],
     ],
 )
-def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
+def test_it_is_what_hydra_composes(overrides):
     try:
         expected = composed_by_hydra(overrides)
     except (HydraException, OmegaConfBaseException) as error:
@@ -51,7 +47,7 @@ def test_it_is_what_hydra_composes(overrides: list[str]) -> None:
     assert chosen == expected[1]
 
 
-def test_defaults_may_name_choices(tmp_path: Path) -> None:
+def test_defaults_may_name_choices(tmp_path):
     for group, text in (("system", "defaults: [slora, {/more: '${system}'}]"), ("more", "seed: 13")):
         (tmp_path / group).mkdir()
         (tmp_path / group / "mine.yaml").write_text(f"# @package _global_\n{text}\n")
@@ -61,7 +57,7 @@ def test_defaults_may_name_choices(tmp_path: Path) -> None:
     assert config.seed == 13
 
 
-def test_one_configuration_is_not_changed_by_the_next() -> None:
+def test_one_configuration_is_not_changed_by_the_next():
     first, _ = compose(["cluster.replicas=3"])
     second, _ = compose([])
     assert (first.cluster.replicas, second.cluster.replicas) == (3, 1)
@@ -73,7 +69,7 @@ def test_one_configuration_is_not_changed_by_the_next() -> None:
     "override",
     ["no_key=1", "workload.rate=1", "seed", "gpu=b200", "workload.rate_rps=[1", "seed=1,2", "gpu.name.x=1"],
 )
-def test_mistakes_are_hydras_own(override: str) -> None:
+def test_mistakes_are_hydras_own(override):
     with pytest.raises((HydraException, OmegaConfBaseException)) as expected:
         composed_by_hydra([override])
     with pytest.raises(type(expected.value)) as found:

@@ -1,7 +1,5 @@
 """The flags of real engines, as their users type them."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest
@@ -31,7 +29,7 @@ SETTINGS = {
 }
 
 
-def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
+def test_vllm_is_started_with_the_flags_of_the_settings():
     assert command("vllm", "llama_3_1_8b", SETTINGS) == (
         "vllm serve meta-llama/Llama-3.1-8B-Instruct --enable-lora --tensor-parallel-size 2 --max-loras 16 "
         "--max-lora-rank 32 --max-cpu-loras 60 --max-num-seqs 256 --max-num-batched-tokens 2048 "
@@ -47,11 +45,11 @@ def test_vllm_is_started_with_the_flags_of_the_settings() -> None:
         ("acme/sql-adapter", None),
     ],
 )
-def test_a_model_is_known_by_the_names_that_people_have_for_it(named: str, ours: str | None) -> None:
+def test_a_model_is_known_by_the_names_that_people_have_for_it(named, ours):
     assert model_named(named) == ours
 
 
-def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unless_it_is_disabled() -> None:
+def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unless_it_is_disabled():
     words = shlex.split(command("sglang", "qwen3_8b", SETTINGS, activation_share=0.05))
     assert words[:5] == ["python", "-m", "sglang.launch_server", "--model-path", "Qwen/Qwen3-8B"]
     assert words[words.index("--mem-fraction-static") + 1] == "0.85"
@@ -63,18 +61,18 @@ def test_sglang_s_share_of_memory_is_without_activations_and_its_cache_is_on_unl
 
 
 @pytest.mark.parametrize(("rank", "flag"), [(1, 8), (8, 8), (9, 16), (64, 64), (100, 128), (512, 512)])
-def test_an_engine_takes_the_lowest_of_its_ranks_that_holds_an_adapter_s(rank: int, flag: int) -> None:
+def test_an_engine_takes_the_lowest_of_its_ranks_that_holds_an_adapter_s(rank, flag):
     assert allowed_rank(rank) == flag
 
 
-def test_a_rank_above_all_and_a_system_without_flags_are_refused() -> None:
+def test_a_rank_above_all_and_a_system_without_flags_are_refused():
     with pytest.raises(InputError, match=f"rank 600; engines take ranks up to {RANKS[-1]}"):
         allowed_rank(600)
     with pytest.raises(InputError, match="flags of slora are not known"):
         command("slora", "llama_7b", SETTINGS)
 
 
-def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
+def test_a_deployment_has_the_replicas_their_gpus_and_the_command():
     tree = deployment("vllm", "llama_3_1_8b", words("vllm", "llama_3_1_8b", SETTINGS), replicas=3, gpus=2)
     container = tree["spec"]["template"]["spec"]["containers"][0]
     assert tree["spec"]["replicas"] == 3
@@ -94,14 +92,12 @@ def test_a_deployment_has_the_replicas_their_gpus_and_the_command() -> None:
         ("of_my_own", 6_600, 100_000, 6656),
     ],
 )
-def test_requests_may_be_as_long_as_window_and_kv_allow(
-    model: str, longest: int, kv_tokens: int, tokens: int
-) -> None:
+def test_requests_may_be_as_long_as_window_and_kv_allow(model, longest, kv_tokens, tokens):
     assert context(model, longest, kv_tokens) == tokens
 
 
 @pytest.mark.parametrize(("gpus", "shared"), [(1, False), (2, True)])
-def test_gpus_of_one_replica_share_memory(gpus: int, shared: bool) -> None:
+def test_gpus_of_one_replica_share_memory(gpus, shared):
     pod = deployment("sglang", "llama_3_1_8b", words("sglang", "llama_3_1_8b", SETTINGS), 1, gpus)["spec"][
         "template"
     ]["spec"]
@@ -113,7 +109,7 @@ def test_gpus_of_one_replica_share_memory(gpus: int, shared: bool) -> None:
     assert pod["containers"][0]["readinessProbe"]["httpGet"] == {"path": "/health", "port": 30000}
 
 
-def test_a_command_is_read_back_as_its_settings() -> None:
+def test_a_command_is_read_back_as_its_settings():
     found = started(command("vllm", "llama_3_1_8b", SETTINGS) + " --port 8000 --max-model-len=8192")
     assert (found.engine, found.model) == ("vllm", "meta-llama/Llama-3.1-8B-Instruct")
     assert found.settings == SETTINGS
@@ -121,7 +117,7 @@ def test_a_command_is_read_back_as_its_settings() -> None:
     assert found.left == ()
 
 
-def test_what_a_command_does_not_say_is_the_engine_s_own_default_or_left() -> None:
+def test_what_a_command_does_not_say_is_the_engine_s_own_default_or_left():
     found = started("python -m vllm.entrypoints.openai.api_server --model my/own --enable_lora --max_loras 4")
     assert found.model == "my/own"
     assert found.settings == {
@@ -145,7 +141,7 @@ def test_what_a_command_does_not_say_is_the_engine_s_own_default_or_left() -> No
         ("docker run lmsysorg/sglang python3 -m sglang.launch_server --model-path m/one", "sglang"),
     ],
 )
-def test_a_command_may_be_in_an_environment_or_a_container(text: str, engine: str) -> None:
+def test_a_command_may_be_in_an_environment_or_a_container(text, engine):
     found = started(text)
     assert (found.engine, found.model) == (engine, "m/one")
     assert "--max-loras" not in text or found.settings["replica.max_loras"] == 4
@@ -160,14 +156,12 @@ def test_a_command_may_be_in_an_environment_or_a_container(text: str, engine: st
         ("python3 -m sglang.launch_server --model m/one --tp 2", "m/one", 2, ()),
     ],
 )
-def test_flags_have_several_spellings_and_some_have_several_values(
-    text: str, model: str, tp: int, unknown: tuple[str, ...]
-) -> None:
+def test_flags_have_several_spellings_and_some_have_several_values(text, model, tp, unknown):
     found = started(text)
     assert (found.model, found.settings["replica.tp"], found.unknown) == (model, tp, unknown)
 
 
-def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it() -> None:
+def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it():
     text = command("sglang", "qwen3_8b", SETTINGS | {PREFIX_CACHING: False}, activation_share=0.05)
     found = started(text, activation_share=0.05)
     assert found.settings["replica.gpu_memory_utilization"] == 0.9
@@ -182,6 +176,6 @@ def test_sglang_s_command_is_read_with_its_share_of_memory_as_simlora_means_it()
         ("vllm serve m --max-loras many", "has --max-loras many, must be a number"),
     ],
 )
-def test_a_command_that_cannot_be_read_is_refused(text: str, said: str) -> None:
+def test_a_command_that_cannot_be_read_is_refused(text, said):
     with pytest.raises(InputError, match=said):
         started(text)

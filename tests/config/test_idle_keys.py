@@ -1,7 +1,5 @@
 """Keys that are set and have no effect are noticed."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.config.composing import compose
@@ -32,22 +30,22 @@ def notices(*overrides: str) -> list[str]:
     return [notice for notice in prepare(*compose([*SHORT, *overrides])).notices if "no effect" in notice]
 
 
-def test_every_section_of_idle_keys_is_tried() -> None:
+def test_every_section_of_idle_keys_is_tried():
     assert sorted(SET.values()) == sorted(needed for *_, needed in NEEDS)
 
 
 @pytest.mark.parametrize("override", SET)
-def test_a_key_without_effect_is_noticed(override: str) -> None:
+def test_a_key_without_effect_is_noticed(override):
     key = override.partition("=")[0]
     assert notices(override) == [f"{key} has no effect without {SET[override]}."]
 
 
 @pytest.mark.parametrize("override", WITH)
-def test_where_it_has_one_nothing_is_said(override: str) -> None:
+def test_where_it_has_one_nothing_is_said(override):
     assert notices(override, *WITH[override]) == []
 
 
-def test_several_are_one_notice() -> None:
+def test_several_are_one_notice():
     assert notices("clients.backoff_s=2", "clients.backoff_jitter=0") == [
         "clients.backoff_s and clients.backoff_jitter have no effect without clients.retries."
     ]

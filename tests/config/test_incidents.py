@@ -1,7 +1,5 @@
 """Failures, stragglers and slow links as a user writes them: listed, or drawn by how often they happen."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -19,14 +17,14 @@ def drawn(seed: int = 0, count: int = 4, until_s: float = 36_000.0, **changes: f
     return incidents("cluster.failures", [RATES | changes], Failure, count, seed, until_s)
 
 
-def test_what_is_listed_is_taken_as_it_is() -> None:
+def test_what_is_listed_is_taken_as_it_is():
     found = incidents("cluster.failures", [{"host": 1.0, "at_s": 5, "until_s": 7}], Failure, 2, 0, 9.0)
     assert found == (Failure(host=1, at_s=5, until_s=7),)
     found = incidents("cluster.stragglers", [{"replica": 1, "at_s": 5, "factor": 3}], Straggler, 2, 0, 9.0)
     assert found == (Straggler(replica=1, at_s=5, factor=3),)
 
 
-def test_drawn_ones_happen_as_often_and_last_as_long_as_was_asked() -> None:
+def test_drawn_ones_happen_as_often_and_last_as_long_as_was_asked():
     """100 hosts over ten hours: within four standard errors of exponential means."""
     found = drawn(count=100)
     lasted_s = np.array([each.until_s - each.at_s for each in found if each.until_s is not None])
@@ -38,7 +36,7 @@ def test_drawn_ones_happen_as_often_and_last_as_long_as_was_asked() -> None:
     assert well_s.mean() == pytest.approx(300.0, abs=4 * 300.0 / len(well_s) ** 0.5 + 10.0)
 
 
-def test_they_are_over_before_the_next_and_begin_within_the_workload() -> None:
+def test_they_are_over_before_the_next_and_begin_within_the_workload():
     found = drawn(until_s=3600.0)
     assert max(each.at_s for each in found) < 3600.0
     for host in range(4):
@@ -46,7 +44,7 @@ def test_they_are_over_before_the_next_and_begin_within_the_workload() -> None:
         assert all((a.until_s or 0.0) < b.at_s for a, b in pairwise(own))
 
 
-def test_the_seed_fixes_them_and_a_further_host_changes_none_of_the_others() -> None:
+def test_the_seed_fixes_them_and_a_further_host_changes_none_of_the_others():
     assert drawn() == drawn()
     assert drawn() != drawn(seed=1)
     assert tuple(each for each in drawn(count=9) if each.host < 4) == drawn(count=4)
@@ -61,13 +59,13 @@ def test_the_seed_fixes_them_and_a_further_host_changes_none_of_the_others() -> 
         ([{"every_s": 1e-4, "for_s": 1e-4}], "cluster.failures.every_s is 0.0001, which is more than"),
     ],
 )
-def test_what_is_no_incident_is_said_plainly(value: object, message: str) -> None:
+def test_what_is_no_incident_is_said_plainly(value, message):
     with pytest.raises(InputError) as error:
         incidents("cluster.failures", value, Failure, 2, 0, 3600.0)
     assert str(error.value).startswith(message)
 
 
-def test_a_configuration_has_them_all() -> None:
+def test_a_configuration_has_them_all():
     setup = prepared(
         "cluster.replicas=4",
         "host.replicas=2",

@@ -1,7 +1,5 @@
 """A mistyped key finds what it was meant to be."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.config.names import RENAMED, close_keys
@@ -30,11 +28,11 @@ KNOWN = [
         ("max_batch_size", "it is called replica.max_num_seqs now"),
     ],
 )
-def test_close_keys(key: str, hint: str):
+def test_close_keys(key, hint):
     assert close_keys(key, KNOWN) == hint
 
 
 @pytest.mark.parametrize("old, new", RENAMED.items())
-def test_a_key_by_its_old_name_is_refused_with_the_new_one_named(old: str, new: str):
+def test_a_key_by_its_old_name_is_refused_with_the_new_one_named(old, new):
     with pytest.raises(InputError, match=rf"there is no key {old}; it is called {new} now"):
         prepared(f"{old}=1")

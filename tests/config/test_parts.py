@@ -1,7 +1,5 @@
 """The key `parts`: a user's own parts, and what is refused as one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -47,7 +45,7 @@ class NoPart:
     pass
 
 
-def test_each_entry_makes_a_part_with_its_arguments() -> None:
+def test_each_entry_makes_a_part_with_its_arguments():
     plain, often = own_parts(
         {"parts": [f"{__name__}.Stalls", {"_target_": f"{__name__}.Stalls", "every_s": 2.0}]}
     )
@@ -72,6 +70,6 @@ def test_each_entry_makes_a_part_with_its_arguments() -> None:
         ([{"_target_": f"{__name__}.Stalls", "evry_s": 2}], "Stalls, which cannot be made for a replica"),
     ],
 )
-def test_what_is_no_part_is_refused(parts: Any, message: str) -> None:
+def test_what_is_no_part_is_refused(parts, message):
     with pytest.raises(InputError, match=message):
         own_parts({"parts": parts})

@@ -1,7 +1,5 @@
 """From a configuration to a scenario."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +27,7 @@ def setup(*overrides: str) -> Setup:
     return prepare(*compose(["workload.duration_s=5", *overrides]))
 
 
-def test_slora_is_its_released_server(calibration: str):
+def test_slora_is_its_released_server(calibration):
     found = setup(calibration)
     replica, policies = found.scenario.replica, found.scenario.policies
     assert (replica.max_wait_tokens, replica.reserve) == (10, "peak")
@@ -40,14 +38,14 @@ def test_slora_is_its_released_server(calibration: str):
     assert type(policies.kernel(found.scenario.calibration)).__name__ == "Mbgmv"
 
 
-def test_the_pool_follows_from_the_gpu_unless_it_is_set(calibration: str):
+def test_the_pool_follows_from_the_gpu_unless_it_is_set(calibration):
     small, large = setup(calibration).scenario.replica, setup(calibration, "gpu=a100_80g").scenario.replica
     assert small.kv_token_budget < large.kv_token_budget
     assert large.max_num_batched_tokens == large.kv_token_budget // 6
     assert setup(calibration, "replica.kv_token_budget=2e4").scenario.replica.kv_token_budget == 20_000
 
 
-def test_outputs_do_not_change_what_is_simulated(calibration: str):
+def test_outputs_do_not_change_what_is_simulated(calibration):
     plain, quiet = setup(calibration), setup(calibration, "report=false", "timeline=false")
     assert plain.about["config_hash"] == quiet.about["config_hash"]
     assert plain.about["config_hash"] != setup(calibration, "seed=1").about["config_hash"]
@@ -62,7 +60,6 @@ def test_early_abort_gives_up_at_the_slo():
 def test_chunked_slo_knows_the_targets_of_the_slo():
     scheduler = setup("scheduler=chunked_slo", "slo.ttft_s=4", "slo.tpot_s=0.2").scenario.policies.scheduler()
     assert isinstance(scheduler, ChunkedSlo)
-    assert scheduler.patience is not None
     assert (scheduler.patience.seconds, scheduler.pass_s) == (3.9, 0.2)
     without = setup("scheduler=chunked_slo", "slo.ttft_s=null").scenario.policies.scheduler()
     assert isinstance(without, ChunkedSlo)
@@ -90,7 +87,7 @@ def test_packed_engines_share_the_memory_that_is_left_by_the_requests_that_each_
     assert {equal.config_of(replica).kv_token_budget for replica in range(3)} == {slots}
 
 
-def test_where_prompts_come_in_chunks_none_is_too_long_for_one_prefill(calibration: str):
+def test_where_prompts_come_in_chunks_none_is_too_long_for_one_prefill(calibration):
     replica = setup(calibration, "scheduler=chunked_prefill").scenario.replica
     assert replica.max_num_batched_tokens == replica.kv_token_budget
 
@@ -102,7 +99,7 @@ def test_packed_engines_that_do_not_fit_are_out_of_memory_in_one_sentence():
         setup("system=vllm_packed", "gpu=a100_80g", "workload.adapters=6")
 
 
-def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration: str):
+def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration):
     pool = setup(calibration).scenario.replica.kv_token_budget
     chosen = (calibration, "replica.adapter_memory=padded", "replica.adapter_region_share=0.25")
     replica = setup(*chosen).scenario.replica
@@ -111,13 +108,13 @@ def test_a_region_takes_its_share_of_the_slots_and_the_pool_the_rest(calibration
     assert replica.max_num_batched_tokens == max(replica.kv_token_budget // 6, 3072)
 
 
-def test_the_unified_pool_takes_all_slots_whatever_the_share(calibration: str):
+def test_the_unified_pool_takes_all_slots_whatever_the_share(calibration):
     pool = setup(calibration).scenario.replica.kv_token_budget
     replica = setup(calibration, "replica.adapter_region_share=0.5").scenario.replica
     assert (replica.kv_token_budget, replica.adapter_region_tokens) == (pool, 0)
 
 
-def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibration: str):
+def test_adapters_in_memory_of_their_own_need_an_eviction_that_keeps_none(calibration):
     own = (calibration, "replica.adapter_memory=padded")
     with pytest.raises(InputError, match=r"replica\.adapter_memory=padded needs eviction=on_demand"):
         setup(*own, "eviction=lru")
@@ -130,7 +127,7 @@ GROUPS = ("scheduler", "loader", "eviction", "router", "placement", "migration",
 
 
 @pytest.mark.parametrize("place", range(max(len(choices(group)) for group in GROUPS)))
-def test_every_policy_can_be_chosen(calibration: str, place: int):
+def test_every_policy_can_be_chosen(calibration, place):
     """One of each group at once: groups do not affect each other in this, but for migration and autoscaler."""
     chosen = {group: choices(group)[place % len(choices(group))] for group in GROUPS}
     if chosen["migration"] != "stay":
@@ -147,7 +144,7 @@ def test_every_policy_can_be_chosen(calibration: str, place: int):
 
 
 @pytest.mark.parametrize("name", ["cost_model", "banded_lru"])
-def test_one_order_of_adapters_and_kv_needs_both_in_one_pool(calibration: str, name: str) -> None:
+def test_one_order_of_adapters_and_kv_needs_both_in_one_pool(calibration, name):
     kept = (f"eviction={name}", "replica.reserve=paged", "replica.prefix_caching=true")
     with pytest.raises(InputError, match=r"eviction .* needs replica\.prefix_caching=true"):
         setup(calibration, *kept[:2])
@@ -155,7 +152,7 @@ def test_one_order_of_adapters_and_kv_needs_both_in_one_pool(calibration: str, n
         setup(calibration, *kept, "replica.adapter_memory=partition", "replica.adapter_region_share=0.2")
 
 
-def test_host_memory_for_kv_is_given_in_bytes(calibration: str) -> None:
+def test_host_memory_for_kv_is_given_in_bytes(calibration):
     replica = setup(calibration, "replica.host_kv_bytes=1e9").scenario.replica
     assert replica.host_kv_tokens == 10**9 // 524_288
     with pytest.raises(InputError, match=r"replica\.host_kv_bytes is -1, must be at least 0"):
@@ -166,7 +163,7 @@ def test_host_memory_for_kv_is_given_in_bytes(calibration: str) -> None:
         setup(calibration, "replica.host_kv_bytes=200")
 
 
-def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
+def test_adapters_can_all_be_taken_for_the_same_size(calibration):
     assert setup(calibration, "replica.adapter_tokens=96").scenario.replica.adapter_tokens == 96
     with pytest.raises(
         InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
@@ -176,7 +173,7 @@ def test_adapters_can_all_be_taken_for_the_same_size(calibration: str) -> None:
         setup(calibration, "replica.adapter_tokens=most")
 
 
-def test_or_for_the_size_of_the_highest_rank(calibration: str) -> None:
+def test_or_for_the_size_of_the_highest_rank(calibration):
     """A slot of vLLM's holds any of them: FastLibra's ranks are 32 and 64, which need 128 and 256 token slots."""
     ranks = "workload.ranks=[32,64]"
     own = setup(calibration, "workload=chatbot", ranks).scenario
@@ -186,7 +183,7 @@ def test_or_for_the_size_of_the_highest_rank(calibration: str) -> None:
     assert [each.size_bytes for each in adapters(slots)] == [each.size_bytes for each in adapters(own)]
 
 
-def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
+def test_others_have_their_own_pool_and_gpus_and_else_what_all_have():
     second = "{gpu: a100_80g, replicas: 2, tp: 2, kv_token_budget: 777}"
     others = f"cluster.replica_groups=[{{gpu: a100_80g, replicas: 1}}, {second}]"
     known = ("cluster.replicas=4", "replica.kv_token_budget=1000", "replica.max_num_seqs=9")
@@ -217,13 +214,13 @@ def test_others_have_their_own_pool_and_gpus_and_else_what_all_have() -> None:
         ("[{gpu: a100_80g, replicas: 2}]", "cluster.replica_groups has all of the replicas"),
     ],
 )
-def test_others_that_cannot_be_are_said_plainly(calibration: str, others: str, message: str) -> None:
+def test_others_that_cannot_be_are_said_plainly(calibration, others, message):
     with pytest.raises(InputError) as error:
         setup(calibration, "cluster.replicas=2", f"cluster.replica_groups={others}")
     assert message in str(error.value)
 
 
-def test_others_on_the_same_gpu_keep_its_pool_and_calibration(calibration: str) -> None:
+def test_others_on_the_same_gpu_keep_its_pool_and_calibration(calibration):
     own = "{replicas: 1, replica: {max_num_seqs: 9, max_wait_tokens: 3}}"
     groups = f"[{own}, {{replicas: 1, tp: 1, kv_token_budget: 50}}]"
     made = setup(
@@ -241,14 +238,14 @@ def test_others_on_the_same_gpu_keep_its_pool_and_calibration(calibration: str) 
     ]
 
 
-def test_others_whose_gpu_is_too_small_do_not_fit(calibration: str) -> None:
+def test_others_whose_gpu_is_too_small_do_not_fit(calibration):
     with pytest.raises(DoesNotFit, match=r"cluster\.replica_groups: on a10, "):
         setup(
             calibration, "model=llama_30b", "gpu=a100_80g", "cluster.replica_groups=[{gpu: a10, replicas: 1}]"
         )
 
 
-def test_a_class_that_was_replaced_in_its_module_is_made_as_it_is_now(monkeypatch: pytest.MonkeyPatch):
+def test_a_class_that_was_replaced_in_its_module_is_made_as_it_is_now(monkeypatch):
     class Other(Fcfs):
         pass
 

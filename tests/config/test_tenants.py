@@ -1,7 +1,5 @@
 """Classes of tenants: whose adapters are whose, and which targets go before which."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -22,7 +20,7 @@ def classes(*listed: dict) -> dict[str, set[str]]:
     return {each.name: set(each.adapters) for each in found}
 
 
-def test_a_pattern_names_adapters_and_the_first_class_that_does_has_them() -> None:
+def test_a_pattern_names_adapters_and_the_first_class_that_does_has_them():
     gold, rest = {"name": "gold", "adapters": "acme-*"}, {"name": "rest", "adapters": ["*-1", "bravo-2"]}
     assert classes(gold, rest) == {"gold": {"acme-1", "acme-2"}, "rest": {"bravo-1", "bravo-2"}}
     gold = {"name": "gold", "adapters": [" acme-*", "bravo-3 "]}
@@ -31,7 +29,7 @@ def test_a_pattern_names_adapters_and_the_first_class_that_does_has_them() -> No
     assert classes(rest, gold) == {"rest": {"acme-1", "bravo-1", "bravo-2"}, "gold": {"acme-2"}}
 
 
-def test_a_share_is_drawn_from_those_that_no_pattern_names() -> None:
+def test_a_share_is_drawn_from_those_that_no_pattern_names():
     found = classes({"name": "free", "share": 0.6}, {"name": "gold", "adapters": "acme-*"})
     assert found["free"] == {"bravo-1", "bravo-2", "bravo-3"}
     some = [
@@ -42,20 +40,20 @@ def test_a_share_is_drawn_from_those_that_no_pattern_names() -> None:
     assert len(set(some)) > 1, "the seed draws them"
 
 
-def test_two_shares_have_no_adapter_in_common() -> None:
+def test_two_shares_have_no_adapter_in_common():
     found = classes({"name": "a", "share": 0.4}, {"name": "b", "share": 0.6})
     assert not found["a"] & found["b"]
     assert found["a"] | found["b"] == set(NAMES)
 
 
-def test_a_class_has_the_targets_for_everybody_but_those_of_its_own() -> None:
+def test_a_class_has_the_targets_for_everybody_but_those_of_its_own():
     (gold,) = with_classes(EVERYBODY, [{"name": "g", "adapters": "a*", "ttft_s": 1}], ADAPTERS, 0).classes
     assert gold.targets.set == {"ttft_s": 1.0, "tpot_s": 0.1}
     (free,) = with_classes(EVERYBODY, [{"name": "f", "adapters": "a*", "tpot_s": None}], ADAPTERS, 0).classes
     assert free.targets.set == {"ttft_s": 6.0}
 
 
-def test_a_request_meets_what_its_tenant_was_promised() -> None:
+def test_a_request_meets_what_its_tenant_was_promised():
     targets = with_classes(
         SloTargets(ttft_s=6.0), [{"name": "gold", "adapters": "acme-*", "ttft_s": 1}], ADAPTERS, 0
     )
@@ -70,7 +68,7 @@ def test_a_request_meets_what_its_tenant_was_promised() -> None:
     assert attainment(requests, targets) == pytest.approx(3 / 5)
 
 
-def test_when_first_tokens_are_due_by_adapter_and_for_the_base_model() -> None:
+def test_when_first_tokens_are_due_by_adapter_and_for_the_base_model():
     targets = with_classes(
         slo_targets({"ttft_s": 6}),
         [
@@ -97,16 +95,15 @@ def test_when_first_tokens_are_due_by_adapter_and_for_the_base_model() -> None:
         ([{"name": "g", "adapters": 7}], "slo.classes: adapters of g is 7, must be a pattern"),
     ],
 )
-def test_what_is_no_class_is_said_plainly(listed: object, message: str) -> None:
+def test_what_is_no_class_is_said_plainly(listed, message):
     with pytest.raises(InputError) as error:
         with_classes(EVERYBODY, listed, ADAPTERS, 0)
     assert str(error.value).startswith(message)
 
 
-def test_a_configuration_has_them() -> None:
+def test_a_configuration_has_them():
     setup = prepared("slo.classes=[{name: gold, share: 0.2, ttft_s: 1}]")
     (gold,) = setup.targets.classes
     assert len(gold.adapters) == 2
     due_s = setup.scenario.ttft_targets_s
-    assert due_s is not None
     assert sorted(due_s.tolist()) == [1.0] * 2 + [6.0] * 9

@@ -1,7 +1,5 @@
 """The highest value that passes is found in a few questions, by whatever order of asking."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +17,7 @@ def searched(bracket: Bracket, edge: float) -> tuple[Bracket, list[float]]:
     return bracket, asked
 
 
-def test_it_doubles_until_one_fails_then_halves_the_ratio() -> None:
+def test_it_doubles_until_one_fails_then_halves_the_ratio():
     bracket, asked = searched(Bracket(1.0, 0.01, 1000.0, precision=0.1), 5.0)
     assert asked[:4] == [1.0, 2.0, 4.0, 8.0]
     assert asked[4] == pytest.approx(32**0.5, rel=1e-5)
@@ -28,11 +26,11 @@ def test_it_doubles_until_one_fails_then_halves_the_ratio() -> None:
     assert bracket.low <= 5.0 < bracket.high <= 1.1 * bracket.low
 
 
-def test_it_halves_until_one_passes() -> None:
+def test_it_halves_until_one_passes():
     assert searched(Bracket(8.0, 0.01, 1000.0, precision=0.5), 1.5)[1][:4] == [8.0, 4.0, 2.0, 1.0]
 
 
-def test_a_small_step_stays_near_a_guess_that_is_nearly_right() -> None:
+def test_a_small_step_stays_near_a_guess_that_is_nearly_right():
     asked = searched(Bracket(10.0, 0.01, 1000.0, 0.01, step=1.05), 10.3)[1]
     assert asked[:2] == [10.0, 10.5]
     assert len(asked) == 5
@@ -47,7 +45,7 @@ def test_a_small_step_stays_near_a_guess_that_is_nearly_right() -> None:
     precision=st.sampled_from([0.001, 0.01, 0.02, 0.3]),
     step=st.sampled_from([1.01, 1.2, 2.0]),
 )
-def test_both_ends_enclose_the_edge(edge: float, guess: float, precision: float, step: float) -> None:
+def test_both_ends_enclose_the_edge(edge, guess, precision, step):
     bracket, asked = searched(Bracket(guess, 0.01, 1000.0, precision, step=step), edge)
     assert bracket.low is not None
     assert bracket.high is not None
@@ -56,19 +54,19 @@ def test_both_ends_enclose_the_edge(edge: float, guess: float, precision: float,
 
 
 @given(edge=st.integers(1, 500), guess=st.integers(1, 1000), step=st.sampled_from([1.01, 1.5, 2.0]))
-def test_of_whole_numbers_it_finds_the_very_one(edge: int, guess: int, step: float) -> None:
+def test_of_whole_numbers_it_finds_the_very_one(edge, guess, step):
     bracket, asked = searched(Bracket(guess, 1, 1000, whole=True, step=step), edge)
     assert bracket.low == edge
     assert all(value == int(value) for value in asked)
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_where_all_or_none_pass_one_end_stays_open(whole: bool) -> None:
+def test_where_all_or_none_pass_one_end_stays_open(whole):
     assert searched(Bracket(8, 1, 1000, whole=whole), 0.5)[0].low is None
     assert searched(Bracket(8, 1, 1000, whole=whole), 2000)[0].high is None
 
 
-def test_what_may_follow_is_known_ahead() -> None:
+def test_what_may_follow_is_known_ahead():
     bracket = Bracket(1.0, 0.01, 1000.0)
     assert bracket.ahead(1) == [1.0]
     assert bracket.ahead(3) == [1.0, 2.0, 0.5]
@@ -78,7 +76,7 @@ def test_what_may_follow_is_known_ahead() -> None:
 
 
 @given(edge=st.floats(0.02, 900.0), count=st.integers(1, 9))
-def test_asking_ahead_changes_nothing(edge: float, count: int) -> None:
+def test_asking_ahead_changes_nothing(edge, count):
     bracket, known = Bracket(1.0, 0.01, 1000.0), {}
     while (value := bracket.ask) is not None:
         if value not in known:

@@ -1,7 +1,5 @@
 """A file is whole or not there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from simlora.core.files import whole_file
 
 
-def test_it_appears_when_it_is_whole(tmp_path: Path) -> None:
+def test_it_appears_when_it_is_whole(tmp_path):
     path = tmp_path / "a.txt"
     with whole_file(path) as draft:
         draft.write_text("whole")
@@ -25,7 +23,7 @@ def interrupted(path: Path) -> None:
         raise KeyboardInterrupt
 
 
-def test_one_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
+def test_one_that_fails_leaves_what_was_there_and_nothing_else(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("before")
     with pytest.raises(KeyboardInterrupt):
@@ -34,7 +32,7 @@ def test_one_that_fails_leaves_what_was_there_and_nothing_else(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
+def test_two_that_write_the_same_file_do_not_meet(tmp_path):
     path = tmp_path / "a.txt"
     with whole_file(path) as one, whole_file(path) as other:
         one.write_text("one")
@@ -42,6 +40,6 @@ def test_two_that_write_the_same_file_do_not_meet(tmp_path: Path) -> None:
     assert path.read_text() == "one"
 
 
-def test_its_folder_has_to_be_there(tmp_path: Path) -> None:
+def test_its_folder_has_to_be_there(tmp_path):
     with pytest.raises(FileNotFoundError), whole_file(tmp_path / "no" / "a.txt"):
         pass

@@ -1,7 +1,5 @@
 """Signals wait for what must not be left half done."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -15,7 +13,7 @@ from simlora.core.interrupts import held_back
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_comes_when_the_work_is_done(number: signal.Signals):
+def test_a_signal_comes_when_the_work_is_done(number):
     done = []
 
     def interrupt(number: int, frame: object) -> None:
@@ -38,9 +36,7 @@ def test_a_signal_comes_when_the_work_is_done(number: signal.Signals):
 
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize(("most", "acts"), [(None, [0, 0, 0, 0]), (0, [1, 1, 1, 1]), (1, [0, 2, 2, 2])])
-def test_one_acts_at_once_when_so_many_were_held_back_and_those_after_it_wait(
-    most: int | None, acts: list[int], inside: bool
-):
+def test_one_acts_at_once_when_so_many_were_held_back_and_those_after_it_wait(most, acts, inside):
     came: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
     seen = []
@@ -73,7 +69,7 @@ def test_what_an_inner_one_lets_through_an_outer_one_counts():
     assert seen == [0, 0, 0, 2]
 
 
-def test_processes_may_be_started_that_never_get_one() -> None:
+def test_processes_may_be_started_that_never_get_one():
     code = """
 from signal import SIG_BLOCK, SIGINT, pthread_sigmask
 from joblib import Parallel, delayed

@@ -1,7 +1,5 @@
 """The times of iterations, loads and merges as sums over lists, from the coefficients of the cases."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.engine.cases import COEFFICIENTS as C

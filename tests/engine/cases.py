@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, field, fields, make_dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import accumulate
@@ -208,74 +208,68 @@ def slower(calibration: Calibration) -> Calibration:
     return replace(calibration, coefficients=coefficients)
 
 
+def settings_of(kind: type, *said_otherwise: str) -> dict[str, Any]:
+    """The settings of one of the engine's parts that have a default, but for what a case says in another form."""
+    return {
+        each.name: each.default
+        for each in fields(kind)
+        if each.default is not MISSING and each.name not in said_otherwise
+    }
+
+
+INCIDENTS = ("failures", "stragglers", "slow_links")
+OF_REPLICA = settings_of(ReplicaConfig)
+OF_CLUSTER = settings_of(ClusterConfig, *INCIDENTS, "network", "storage", "replica_groups", "kv_tiers")
+OF_SCALING = settings_of(ScalingConfig, "autoscaler")
+OF_SPECULATION = settings_of(Speculation, "tokens", "calibration")
+SETTINGS = OF_REPLICA | OF_CLUSTER | OF_SCALING | OF_SPECULATION
+Settings = make_dataclass(
+    "Settings",
+    [(name, Any, field(default=default)) for name, default in SETTINGS.items()],
+    kw_only=True,
+    frozen=True,
+)
+"""All that the engine can be told by a name, as it is if nothing is said."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Case:
-    """A scenario as numbers and names."""
+class Case(Settings):
+    """A scenario as numbers and names: the engine's own settings, some with small numbers, and what else there is."""
 
     rows: tuple[Row, ...]
     ranks: tuple[int, ...] = (1, 2, 4)
     capacity: int = 1000
-    max_num_seqs: int = 1000
     max_num_batched_tokens: int = 1000
-    max_wait_tokens: int = 10
-    reserve: str = "peak"
     block_size: int = 4
-    watermark: float = 0.01
-    preemption: str = "recompute"
-    tp: int = 1
+    adapter_burst: int = 2
+    boot_s: float = 2**-3
     scheduler: str = "fcfs"
     loader: str = "blocking"
     eviction: str = "on_demand"
     kernel: str = "mbgmv"
-    max_loras: int | None = None
-    max_lora_rank: int | None = None
-    adapter_memory: str = "unified"
-    adapter_region_tokens: int = 0
-    max_cpu_loras: int | None = None
-    adapter_tokenizers: bool = False
-    prefix_caching: bool = False
-    host_kv_tokens: int = 0
+    router: str = "round_robin"
+    decode_router: str = "most_idle"
+    placement: str = "replicate_all"
+    migration: str = "consolidate"
+    migrates_every_s: float | None = None
+    autoscaler: str | Autoscaler = "fixed"
     kv_disk_tokens: int = 0
     kv_store_tokens: int = 0
     kv_store_servers: int = 1
     kv_fetch: str = "by_cost"
-    speculative_tokens: int = 0
-    draft: str = "ngram"
-    acceptance: float = 0.7
-    adapter_acceptance: tuple[float, float] | None = None
-    most_running: int | None = None
     sessions: tuple[str | None, ...] | None = None
     block_hashes: tuple[tuple[int, ...], ...] | None = None
     hash_block_tokens: int = 4
     until_s: float | None = None
     replicas: int = 1
-    prefill_replicas: int = 0
-    kv_handover: str = "whole"
-    lora_server_gpus: int = 0
+    others: int = 0
+    own: Mapping[str, Any] = field(default_factory=dict)
     adapter_bits: int | None = None
-    decode_router: str = "most_idle"
-    engines_per_gpu: int = 1
-    max_outstanding: int | None = None
-    adapter_rps: float | None = None
-    adapter_burst: int = 2
-    router: str = "round_robin"
-    migrates_every_s: float | None = None
-    migration: str = "consolidate"
-    placement: str = "replicate_all"
-    adapter_pool: str = "replicated"
     network_bytes_per_s: float = 1024.0
     failures: tuple[tuple[int, float, float | None], ...] = ()
     stragglers: tuple[tuple[int, float, float | None, float], ...] = ()
     slow_links: tuple[tuple[int, float, float | None, float], ...] = ()
-    autoscaler: str | Autoscaler = "fixed"
-    least_replicas: int = 1
-    boot_s: float = 2**-3
-    warm_up_adapters: int = 0
-    others: int = 0
-    own: Mapping[str, Any] = field(default_factory=dict)
     ttft_targets_s: tuple[float, ...] | None = None
-    replicas_per_host: int = 1
-    host_cores: int = 128
     layers: int = 1
     coefficients: Mapping[str, float] = field(default_factory=lambda: COEFFICIENTS)
 
@@ -308,7 +302,7 @@ class Case:
         """The limits of a replica as the engine takes them."""
         return ReplicaConfig(kv_token_budget=self.capacity, **self.named(OF_REPLICA))
 
-    def named(self, names: set[str]) -> dict[str, Any]:
+    def named(self, names: Iterable[str]) -> dict[str, Any]:
         """What a case says under these names, which are the engine's own."""
         return {name: getattr(self, name) for name in names}
 
@@ -339,6 +333,7 @@ class Case:
         return Scenario(
             trace=self.trace(),
             cluster=ClusterConfig(
+                replicas=self.replicas,
                 **self.named(OF_CLUSTER),
                 network=Link("network", 2**-9, self.network_bytes_per_s),
                 storage=Link("storage", 2**-6, 128.0),
@@ -388,14 +383,6 @@ class Case:
     def serve(self, *rows: Row, **changes: object) -> pd.DataFrame:
         """The same for these rows, with something else."""
         return self.but(rows=rows, **changes).table()
-
-
-SAID_OTHERWISE = {"autoscaler", "failures", "stragglers", "slow_links"}
-OF_REPLICA, OF_CLUSTER, OF_SCALING, OF_SPECULATION = (
-    {each.name for each in fields(kind)} & {each.name for each in fields(Case)} - SAID_OTHERWISE
-    for kind in (ReplicaConfig, ClusterConfig, ScalingConfig, Speculation)
-)
-"""What a case says of each under the engine's own name."""
 
 
 # Drawing cases ------------------------------------------------------------------------------

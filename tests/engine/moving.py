@@ -1,7 +1,5 @@
 """Migrations and routers that do what a test says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from simlora.core.request import Request

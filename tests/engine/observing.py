@@ -1,7 +1,5 @@
 """Simulations whose replicas have one part more, which listens and changes nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -20,8 +20,6 @@ Where that is silent, this follows what the engine says it does:
   start lasts until its own adapter has landed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

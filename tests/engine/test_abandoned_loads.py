@@ -1,7 +1,5 @@
 """An adapter that leaves HBM while it is still on its way: its slots are written to until its load would have ended."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
@@ -79,7 +77,7 @@ AHEAD = Case(
 """While the first runs, the adapter of the third is sent for; then the second needs its slots."""
 
 
-def test_a_request_that_takes_the_slots_of_an_abandoned_load_waits_until_that_would_have_ended() -> None:
+def test_a_request_that_takes_the_slots_of_an_abandoned_load_waits_until_that_would_have_ended():
     """The first has 24 slots and the second takes 94 of 120: the adapter, of 4, has to go after three steps."""
     sent_s = prefill_s(4)
     ready_s = sent_s + 2**-8 + 64 / 2**9
@@ -90,5 +88,5 @@ def test_a_request_that_takes_the_slots_of_an_abandoned_load_waits_until_that_wo
 
 @given(abandoning(), st.booleans())
 @share(2 / 3)
-def test_no_slot_is_written_to_that_a_load_still_writes_to(case: Case, fast_forward: bool) -> None:
+def test_no_slot_is_written_to_that_a_load_still_writes_to(case, fast_forward):
     event(f"abandoned: {strict(case, fast_forward) > 0}")

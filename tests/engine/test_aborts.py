@@ -1,7 +1,5 @@
 """A scheduler may abort waiting requests, and may ask to be called again at a time."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.policies.scheduling.base import Abort, Note, Pause, SchedulerOutput
@@ -32,7 +30,7 @@ class Pausing(Fcfs):
         (Pausing, "a scheduler asks to Pause and does not declare that it does"),
     ],
 )
-def test_a_scheduler_that_does_what_it_must_not_is_named(scheduler: type[Fcfs], message: str) -> None:
+def test_a_scheduler_that_does_what_it_must_not_is_named(scheduler, message):
     with pytest.raises(AssertionError, match=message):
         Case(rows=(Row(0.0, 0, 8, 6, 6),)).run(scheduler=scheduler)
 
@@ -49,7 +47,7 @@ class Noting(Fcfs):
         return output
 
 
-def test_actions_are_applied_in_their_order() -> None:
+def test_actions_are_applied_in_their_order():
     case = Case(rows=(Row(0.0, None, 8, 6, 6),) * 3, max_num_seqs=1, max_wait_tokens=0)
     recorder = case.run(scheduler=Noting)
     assert [(note.name, note.value) for note in recorder.journal.decided] == [("before", 2.0), ("after", 1.0)]

@@ -3,13 +3,8 @@
 Adapters 0, 1 and 2 have ranks 1, 1 and 2, and so 4, 4 and 8 token slots.
 """
 
-from __future__ import annotations
-
-from dataclasses import replace
-
 import pytest
 
-from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.metrics.timeline import REGION
 from simlora.policies.scheduling.peft_continuous import PeftContinuous
@@ -28,7 +23,7 @@ def run(slots: int, *rows: Row, **changes: object) -> Recorder:
 
 
 @pytest.mark.parametrize("slots, stall_s", [(14, FLUSH_S), (16, 0.0)])
-def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(slots: int, stall_s: float) -> None:
+def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(slots, stall_s):
     """The second adapter beside the first takes 14 slots, and a flush unless there are 16."""
     second = run(slots, *TWO).requests().loc[1]
     assert second.admitted_s == prefill_s(4) + stall_s
@@ -37,8 +32,8 @@ def test_a_load_for_which_memory_has_to_be_flushed_holds_all_requests_up(slots: 
 
 @pytest.mark.parametrize("memory, slots", [("contiguous", 13), ("padded", 15)])
 def test_a_request_that_does_not_fit_beside_the_others_waits_and_one_that_never_fits_is_rejected(
-    memory: str, slots: int
-) -> None:
+    memory, slots
+):
     """Contiguous takes 14 slots for both; padded 8 and two copies of 4."""
     waits, fits = (run(most, *TWO, adapter_memory=memory).requests() for most in (slots, slots + 1))
     assert waits.admitted_s[1] == waits.finish_s[0]
@@ -48,7 +43,7 @@ def test_a_request_that_does_not_fit_beside_the_others_waits_and_one_that_never_
     assert never.reason[0] == "its adapter does not fit replica.adapter_region_tokens 8"
 
 
-def test_the_pool_counts_the_adapters_too_as_the_published_variants_do() -> None:
+def test_the_pool_counts_the_adapters_too_as_the_published_variants_do():
     rows = (Row(0.0, 0, 4, 3, 3), Row(0.0, 1, 4, 3, 3))
     roomy, tight = (run(100, *rows, capacity=slots, reserve="full").requests() for slots in (22, 21))
     assert roomy.admitted_s.tolist() == [0.0, 0.0], "2 * (4 + 3) + 4 + 4"
@@ -56,9 +51,7 @@ def test_the_pool_counts_the_adapters_too_as_the_published_variants_do() -> None
 
 
 @pytest.mark.parametrize("adapters, stretches", [((0, 1, 0), 3), ((0, 0, 1), 2)])
-def test_padded_copies_cost_a_stretch_each_in_the_order_of_the_batch(
-    adapters: tuple[int, ...], stretches: int
-) -> None:
+def test_padded_copies_cost_a_stretch_each_in_the_order_of_the_batch(adapters, stretches):
     rows = [Row(0.0, adapter, 4, 2, 2) for adapter in adapters]
     table = run(100, *rows, adapter_memory="padded", kernel="padded_bmm").requests()
     prefill, decode = "kernels.padded_bmm.prefill", "kernels.padded_bmm.decode"
@@ -69,15 +62,13 @@ def test_padded_copies_cost_a_stretch_each_in_the_order_of_the_batch(
     assert table.finish_s[0] == pytest.approx(base_s + stretches * stretch_s, abs=1e-12)
 
 
-def test_the_timeline_shows_the_region_and_only_where_there_is_one() -> None:
+def test_the_timeline_shows_the_region_and_only_where_there_is_one():
     recorder = run(16, Row(0.0, 0, 4, 3, 3), Row(1.0, None, 4, 3, 3))
-    assert recorder.timeline is not None
     frame = recorder.timeline.frame()
     assert frame[frame.running > 0].region_used_tokens.iloc[0] == 4
     assert frame.region_used_tokens.iloc[-1] == 0, "the adapter has left with its request"
     assert frame.region_largest_free_tokens.iloc[-1] == 16
     unified = run(0, Row(0.0, 0, 4, 3, 3), adapter_memory="unified")
-    assert unified.timeline is not None
     assert not set(REGION) & set(unified.timeline.frame())
 
 
@@ -96,15 +87,12 @@ LOAD_S = C["adapter_load.latency_s"] + TINY.weight_bytes / C["adapter_load.bytes
         "one more takes the place of the one used last of all",
     ],
 )
-def test_a_copy_is_as_large_as_the_model_whatever_the_rank(
-    adapters: tuple[int, ...], loaded: tuple[bool, ...]
-) -> None:
+def test_a_copy_is_as_large_as_the_model_whatever_the_rank(adapters, loaded):
     """In a pool that holds two copies, and 20 slots of KV."""
     rows = tuple(Row(float(i), adapter, 4, 1, 1) for i, adapter in enumerate(adapters))
     of = Case(rows=rows, capacity=2 * SLOTS + 20, kernel="merged", eviction="lru", max_wait_tokens=0)
-    scenario = of.but(reserve="paged", watermark=0.0).scenario(scheduler=lambda: PeftContinuous(merge=False))
-    copies = replace(scenario.replica, full_copies=True, target_modules=())
-    recorder = Simulation(replace(scenario, replica=copies)).run()
+    copies = of.but(reserve="paged", watermark=0.0, full_copies=True, target_modules=())
+    recorder = copies.run(scheduler=lambda: PeftContinuous(merge=False))
     table = recorder.requests()
     cold_s = [LOAD_S if each else 0.0 for each in loaded]
     assert table.cold_start_s.tolist() == pytest.approx(cold_s)

@@ -4,8 +4,6 @@ Times are sums by hand. A copy over PCIe takes a second for a hundred bytes, ove
 storage for ten.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from math import inf, nextafter
 from types import SimpleNamespace
@@ -74,7 +72,7 @@ def hosts() -> Hosts:
     return Hosts((0,), (1,), (1, 2))
 
 
-def test_at_first_hosts_hold_what_they_serve_and_replicas_of_one_share_its_memory(hosts: Hosts) -> None:
+def test_at_first_hosts_hold_what_they_serve_and_replicas_of_one_share_its_memory(hosts):
     assert hosts.held() == [[0], [1], [1, 2]]
     assert (hosts.stores.held, hosts.stores.held_bytes) == ([1, 2, 1], [1000, 2000, 1000])
     assert [hosts.stores.holds(replica, A) for replica in range(3)] == [True, False, False]
@@ -83,7 +81,7 @@ def test_at_first_hosts_hold_what_they_serve_and_replicas_of_one_share_its_memor
     assert pairs.stores.holds(2, B)
 
 
-def test_a_copy_goes_from_memory_to_gpu_to_gpu(hosts: Hosts) -> None:
+def test_a_copy_goes_from_memory_to_gpu_to_gpu(hosts):
     """Ten seconds over PCIe there, five over the network; ten more until the host has it, too."""
     assert hosts.fetch(2, A, 100.0) == 115.0
     assert (hosts.loads[0].free_at_s, hosts.outs[2].free_at_s) == (110.0, 125.0)
@@ -91,7 +89,7 @@ def test_a_copy_goes_from_memory_to_gpu_to_gpu(hosts: Hosts) -> None:
     assert (hosts.recorder.remote_loads, hosts.recorder.storage_loads) == (1, 0)
 
 
-def test_each_gpu_of_a_replica_gets_its_shard(hosts: Hosts) -> None:
+def test_each_gpu_of_a_replica_gets_its_shard(hosts):
     assert hosts.fetch(2, A, 100.0, shard_bytes=250) == pytest.approx(100.0 + 2.5 + 1.25)
 
 
@@ -99,8 +97,8 @@ def test_each_gpu_of_a_replica_gets_its_shard(hosts: Hosts) -> None:
     "serve, held", [((2,), [2]), ((0, 2), [0, 2])], ids=["another serves it now", "both do"]
 )
 def test_a_host_that_serves_it_now_has_it_as_soon_as_it_has_asked_and_the_one_that_did_drops_it(
-    hosts: Hosts, serve: tuple[int, ...], held: list[int]
-) -> None:
+    hosts, serve, held
+):
     hosts.serve(serve, (1,), (1, 2))
     assert hosts.held()[A.id] == [0], "the last copy stays"
     hosts.fetch(2, A)
@@ -115,19 +113,17 @@ def test_a_host_that_serves_it_now_has_it_as_soon_as_it_has_asked_and_the_one_th
     [(((1, A), (2, A)), [15.0, 25.0]), (((2, A), (2, B)), [15.0, 20.0])],
     ids=["PCIe there until 10 and 20, the network begins with the second at 20", "one network card here"],
 )
-def test_copies_wait_for_each_other_at_every_link_that_they_share(
-    hosts: Hosts, fetches: tuple[tuple[int, Adapter], ...], there_s: list[float]
-) -> None:
+def test_copies_wait_for_each_other_at_every_link_that_they_share(hosts, fetches, there_s):
     assert [hosts.fetch(*fetch) for fetch in fetches] == there_s
 
 
-def test_of_the_hosts_that_hold_it_the_one_is_asked_whose_link_is_free_first(hosts: Hosts) -> None:
+def test_of_the_hosts_that_hold_it_the_one_is_asked_whose_link_is_free_first(hosts):
     hosts.loads[1].transfer(0.0, 50.0)
     assert hosts.fetch(0, C) == 15.0
     assert hosts.loads[2].free_at_s == 10.0
 
 
-def test_each_link_takes_its_own_time_and_a_replica_in_the_place_of_another_brings_its_own_link() -> None:
+def test_each_link_takes_its_own_time_and_a_replica_in_the_place_of_another_brings_its_own_link():
     """The first replica's host copies twice as fast as the others; 3 is put in 1's place, whose link is no more."""
     hosts = Hosts(*ONE_EACH)
     hosts.stores.connect(0, hosts.loads[0], lambda size_bytes: size_bytes / 200)
@@ -140,7 +136,7 @@ def test_each_link_takes_its_own_time_and_a_replica_in_the_place_of_another_brin
     assert hosts.loads[1].free_at_s == 0.0
 
 
-def test_what_no_host_holds_is_read_from_storage(hosts: Hosts) -> None:
+def test_what_no_host_holds_is_read_from_storage(hosts):
     """A hundred seconds for all of it, then its shard over PCIe; memory has it before that."""
     hosts.stores.holders[A.id].clear()
     hosts.serve((2,), (1,), (1, 2))
@@ -161,9 +157,7 @@ def test_what_no_host_holds_is_read_from_storage(hosts: Hosts) -> None:
     ],
     ids=["keeps no copy", "but gives up what it does not serve and others hold", "the last copy stays"],
 )
-def test_a_host_that_is_full_keeps_no_copy_and_it_is_counted(
-    memory_bytes: float, serve: Serving, later: dict[int, set[int]], held: list[list[int]], refused: int
-) -> None:
+def test_a_host_that_is_full_keeps_no_copy_and_it_is_counted(memory_bytes, serve, later, held, refused):
     """Hosts 0 and 1 serve A now, which 1 fetches; those that serve another one now have not asked for it yet."""
     hosts = Hosts(*serve, memory_bytes=memory_bytes)
     for id, serving in ({A.id: {0, 1}} | later).items():
@@ -173,12 +167,12 @@ def test_a_host_that_is_full_keeps_no_copy_and_it_is_counted(
     assert hosts.stores.refused == refused
 
 
-def test_what_does_not_fit_at_first_is_said_plainly() -> None:
+def test_what_does_not_fit_at_first_is_said_plainly():
     with pytest.raises(InputError, match=r"host\.memory_bytes is 1,500, which is too little .* host 1 holds"):
         Hosts((0,), (1,), (1, 2), memory_bytes=1500.0)
 
 
-def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held() -> None:
+def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held():
     hosts = Hosts((0,), (0, 1), (1, 2))
     hosts.fetch(2, A)
     assert hosts.stores.fail(0) == 1, "the other one lies elsewhere, too"
@@ -186,7 +180,7 @@ def test_fetches_are_counted_by_host_and_so_is_what_only_a_failed_one_held() -> 
     assert (hosts.stores.remote_loads, hosts.stores.storage_loads) == ([0, 0, 1], [0, 1, 0])
 
 
-def test_a_host_that_failed_sends_nothing_over_the_links_of_the_replicas_that_it_had() -> None:
+def test_a_host_that_failed_sends_nothing_over_the_links_of_the_replicas_that_it_had():
     """It holds an adapter again, and a replica of another number that it has now sends that, whatever is free."""
     hosts = Hosts((0,), (1, 2), (2,), per_host=2)
     hosts.stores.fail(0)
@@ -204,7 +198,7 @@ def test_a_host_that_failed_sends_nothing_over_the_links_of_the_replicas_that_it
 # Links --------------------------------------------------------------------------------------
 
 
-def test_a_transfer_over_several_links_begins_when_all_are_free_and_takes_as_long_as_on_the_slowest() -> None:
+def test_a_transfer_over_several_links_begins_when_all_are_free_and_takes_as_long_as_on_the_slowest():
     links = [Link(), Link()]
     links[1].transfer(0.0, 7.0)
     assert together(links, 3.0, 2.0) == 9.0
@@ -214,7 +208,7 @@ def test_a_transfer_over_several_links_begins_when_all_are_free_and_takes_as_lon
     assert [link.busy_s for link in links] == [6.0, 13.0], "both are taken all the while"
 
 
-def test_what_is_not_there_yet_leaves_the_link_to_others_as_far_as_they_fit() -> None:
+def test_what_is_not_there_yet_leaves_the_link_to_others_as_far_as_they_fit():
     link = Link()
     assert link.transfer_later(10.0, 2.0, 0.5) == 12.5
     assert link.transfer(0.0, 4.0) == 4.0, "it fits before"
@@ -222,7 +216,7 @@ def test_what_is_not_there_yet_leaves_the_link_to_others_as_far_as_they_fit() ->
     assert link.transfer(1.0, 1.0) == 20.5, "nor does what comes after it, first come, first served"
 
 
-def test_two_that_are_there_at_once_follow_each_other() -> None:
+def test_two_that_are_there_at_once_follow_each_other():
     link = Link()
     assert link.transfer_later(10.0, 2.0, 0.0) == 12.0
     assert link.transfer_later(10.0, 2.0, 0.0) == 14.0
@@ -233,9 +227,7 @@ def test_two_that_are_there_at_once_follow_each_other() -> None:
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(0, 20), st.integers(1, 6)), max_size=25), st.integers(1, 3)
 )
-def test_copies_never_overlap_and_none_begins_before_it_is_there(
-    copies: list[tuple[bool, int, int]], slow: int
-) -> None:
+def test_copies_never_overlap_and_none_begins_before_it_is_there(copies, slow):
     link, taken = Link(), list[tuple[float, float]]()
     link.on_transfer = (lambda begin_s, end_s, what: taken.append((begin_s, end_s)),)
     link.slowdown = float(slow)

@@ -3,8 +3,6 @@
 Times are sums by hand, from the coefficients of the cases: a load of rank r takes 2^-8 + 64 r / 2^14 seconds.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.metrics.recorder import Recorder
@@ -21,7 +19,7 @@ BESIDE = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
 """The second comes during the prefill of the first, which decodes long."""
 
 
-def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
+def test_an_asynchronous_load_lets_the_batch_go_on():
     """The base model's request decodes as if it were alone, until the other one's prefill.
 
     That begins at the first boundary after its weights.
@@ -39,33 +37,33 @@ def test_an_asynchronous_load_lets_the_batch_go_on() -> None:
     assert both.first_token_s[1] == pytest.approx(both.admitted_s[1] + prefill_s(4))
 
 
-def test_two_that_wait_for_one_adapter_share_its_load_and_start_the_moment_it_is_there() -> None:
+def test_two_that_wait_for_one_adapter_share_its_load_and_start_the_moment_it_is_there():
     recorder = CASE.but(rows=(Row(0.25, 0, 4, 3, 3), Row(0.25 + 2**-10, 0, 4, 3, 3))).run()
     assert recorder.adapter_loads == 1
     assert recorder.requests().admitted_s.tolist() == [0.25 + load_s(1)] * 2
 
 
-def test_requests_whose_weights_come_together_are_prefilled_within_the_limit_of_tokens() -> None:
+def test_requests_whose_weights_come_together_are_prefilled_within_the_limit_of_tokens():
     found = CASE.serve(*(Row(0.0, 0, 30, 3, 3),) * 2, max_num_batched_tokens=40)
     assert found.admitted_s[0] == load_s(1)
     assert found.admitted_s[1] >= found.first_token_s[0]
 
 
 @pytest.mark.parametrize("loader", ["asynchronous", "cpu_assisted"])
-def test_weights_that_are_to_be_merged_are_waited_for(loader: str) -> None:
+def test_weights_that_are_to_be_merged_are_waited_for(loader):
     merged = Case(rows=(Row(0.0, 0, 4, 3, 3), Row(0.0, 1, 4, 3, 3)), scheduler="merged_per_batch")
     one, other = merged.but(loader=loader).table(), merged.but(loader="blocking").table()
     assert one.finish_s.tolist() == other.finish_s.tolist()
 
 
-def test_many_requests_are_deferred_one_prefill_after_the_other() -> None:
+def test_many_requests_are_deferred_one_prefill_after_the_other():
     n = 1200  # more than Python's stack is deep
     rows = tuple(Row(0.0, i, 4, 2, 2) for i in range(n))
     many = CASE.but(rows=rows, ranks=(1,) * n, capacity=10**6, max_num_seqs=10**4, max_num_batched_tokens=4)
     assert (many.table().status == "finished").all()
 
 
-def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
+def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet():
     """vLLM's kernel is priced by distinct adapters: five that are on their way change nothing."""
     took = []
     for others in (0, 5):
@@ -81,7 +79,7 @@ def test_kernels_do_not_see_adapters_of_requests_that_do_not_run_yet() -> None:
 
 
 @pytest.mark.parametrize("loader, cold_s", [("asynchronous", load_s(1)), ("on_arrival", 0.0)])
-def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted(loader: str, cold_s: float):
+def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted(loader, cold_s):
     """The second comes in the middle of the first one's prefill, and its load, which is no hit, is over before that."""
     assert 2**-10 + load_s(1) < prefill_s(40)
     rows = Row(0.0, None, 40, 2, 2), Row(2**-10, 0, 4, 1, 1), Row(4.0, 0, 4, 1, 1)
@@ -148,7 +146,7 @@ def crowd(loader: str, scheduler: str = "fcfs") -> Recorder:
 
 
 @pytest.mark.parametrize("scheduler", ["fcfs", "lcfs"])
-def test_prefetching_fetches_nothing_that_growing_kv_pushes_out_again(scheduler: str) -> None:
+def test_prefetching_fetches_nothing_that_growing_kv_pushes_out_again(scheduler):
     blocking, prefetching = crowd("blocking", scheduler), crowd("prefetching", scheduler)
     assert prefetching.adapter_hits > blocking.adapter_hits
     # A request that starts may still take the room of one that was fetched for another.

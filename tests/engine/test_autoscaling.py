@@ -1,7 +1,5 @@
 """Replicas that are added and taken away: what it takes, where requests go, and what it costs."""
 
-from __future__ import annotations
-
 from math import inf
 
 import numpy as np
@@ -63,7 +61,7 @@ def scalings(simulation: Simulation) -> list[tuple[float, int, int, int, int]]:
     return [tuple(row[:5]) for row in simulation.recorder.journal.scaled]
 
 
-def test_a_replica_that_is_on_at_first_need_not_boot() -> None:
+def test_a_replica_that_is_on_at_first_need_not_boot():
     scaler = Scripted(2)
     simulation = case((row(0.0),) * 3, scaler).simulation()
     assert sorted(went(simulation)) == [0, 0, 1]
@@ -90,16 +88,14 @@ def test_a_replica_that_is_on_at_first_need_not_boot() -> None:
         "until its host fails",
     ],
 )
-def test_a_replica_costs_from_the_start_of_its_boot_until_it_is_off(
-    counts: tuple[int, ...], output_tokens: int, changes: dict, on_s: list[float]
-) -> None:
+def test_a_replica_costs_from_the_start_of_its_boot_until_it_is_off(counts, output_tokens, changes, on_s):
     simulation = scripted(*counts, rows=(row(0.0, output_tokens=output_tokens),), **changes)
     found = simulation.autoscaling.on_s.tolist()
     assert found[:2] == pytest.approx(on_s[:2])
     assert on_s[2] in (None, pytest.approx(found[2]))
 
 
-def test_one_that_is_to_go_does_all_that_it_has_and_takes_nothing_more() -> None:
+def test_one_that_is_to_go_does_all_that_it_has_and_takes_nothing_more():
     """Of two the second is no longer wanted at 0.25 s; it finishes its requests, while new ones go to the first."""
     rows = (row(0.0), row(0.0), *(row(0.3, output_tokens=1) for _ in range(2)), row(2.0, output_tokens=1))
     simulation = scripted(2, 1, rows=rows)
@@ -111,13 +107,13 @@ def test_one_that_is_to_go_does_all_that_it_has_and_takes_nothing_more() -> None
     assert idle.autoscaling.on_s[1] == pytest.approx(0.25), "at once"
 
 
-def test_one_that_is_about_to_go_can_be_had_back_without_a_boot() -> None:
+def test_one_that_is_about_to_go_can_be_had_back_without_a_boot():
     simulation = scripted(2, 1, 2, rows=(long(), long(), row(0.51, output_tokens=1)))
     assert simulation.autoscaling.boots == 0
     assert [row[1:] for row in scalings(simulation)] == [(2, 2, 0, 0), (1, 1, 0, 1), (2, 2, 0, 0)]
 
 
-def test_a_request_that_found_no_replica_goes_to_one_that_is_had_back() -> None:
+def test_a_request_that_found_no_replica_goes_to_one_that_is_had_back():
     """The second is about to go when the host of the first fails; at the next look it is wanted after all."""
     simulation = scripted(2, 1, rows=(row(0.0), long()), replicas=2, failures=((0, 0.3, None),))
     assert went(simulation) == [1, 1]
@@ -129,27 +125,25 @@ def test_a_request_that_found_no_replica_goes_to_one_that_is_had_back() -> None:
 @pytest.mark.parametrize(
     "counts, boot_s, late, replicas", [((1, 2, 1), 1.0, row(2.0), [0, 0]), ((1, 3, 2), 0.5, row(1.1), [0, 1])]
 )
-def test_of_boots_the_later_replicas_are_called_off(
-    counts: tuple[int, ...], boot_s: float, late: Row, replicas: list[int]
-) -> None:
+def test_of_boots_the_later_replicas_are_called_off(counts, boot_s, late, replicas):
     assert went(scripted(*counts, rows=(long(), late), boot_s=boot_s)) == replicas
 
 
-def test_a_boot_that_is_called_off_forgets_what_it_was_loading() -> None:
+def test_a_boot_that_is_called_off_forgets_what_it_was_loading():
     """At 0.5 s it is half way through its warm-up; the boot that begins at 0.75 s loads the adapter again."""
     known = {"boot_s": 0.25 - load_s(1) / 2, "warm_up_adapters": 1, "eviction": "lru"}
     simulation = scripted(1, 2, 1, 2, rows=(long(0), row(2.0, output_tokens=1)), **known)
     assert simulation.recorder.adapter_loads == 3
 
 
-def test_one_that_is_to_go_and_whose_host_fails_costs_until_then() -> None:
+def test_one_that_is_to_go_and_whose_host_fails_costs_until_then():
     rows = (row(0.0), long(), row(2.0, output_tokens=1))
     simulation = scripted(2, 1, 1, 2, rows=rows, replicas=2, failures=((1, 0.3, 0.6),))
     end_s = simulation.recorder.last_s
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([end_s, 0.3 + end_s - 0.75])
 
 
-def test_a_host_that_fails_takes_its_boots_with_it() -> None:
+def test_a_host_that_fails_takes_its_boots_with_it():
     rows = (row(0.0, output_tokens=99), row(1.2))
     simulation = scripted(1, 2, rows=rows, failures=((1, 0.3, 0.9),), boot_s=0.5)
     assert simulation.autoscaling.boots == 2, "the third boots instead"
@@ -159,7 +153,7 @@ def test_a_host_that_fails_takes_its_boots_with_it() -> None:
 # Warming up ---------------------------------------------------------------------------------
 
 
-def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests() -> None:
+def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests():
     """Adapter 1 was asked for twice, adapter 0 once, and there is time for one of them."""
     booted_s = 0.25 + BOOT_S
     rows = (
@@ -177,7 +171,7 @@ def test_a_new_replica_loads_what_is_asked_for_most_before_it_takes_requests() -
     assert scalings(both)[-1][0] == pytest.approx(booted_s + 2 * load_s(1)), "all that it loads"
 
 
-def test_a_new_replica_warms_up_with_the_ranks_that_it_holds() -> None:
+def test_a_new_replica_warms_up_with_the_ranks_that_it_holds():
     """Of three adapters the one of rank 8 is asked for most; the slots of the second replica are of rank 1."""
     rows = (*(row(0.0, 0) for _ in range(3)), row(0.0, 1), row(0.0, 2), row(0.5, 2))
     memory = {"adapter_memory": "slots", "max_loras": 3, "max_lora_rank": 8, "adapter_region_tokens": 3 * 32}
@@ -189,7 +183,7 @@ def test_a_new_replica_warms_up_with_the_ranks_that_it_holds() -> None:
     assert went(simulation) == [0, 0, 0, 0, 0, 1]
 
 
-def test_a_replica_that_has_booted_when_all_is_over_is_not_noted_and_loads_nothing() -> None:
+def test_a_replica_that_has_booted_when_all_is_over_is_not_noted_and_loads_nothing():
     simulation = scripted(1, 2, rows=(row(0.0, 0),), boot_s=9.0, warm_up_adapters=1)
     assert scalings(simulation) == [(0.0, 1, 1, 0, 0), (0.25, 2, 1, 1, 0)]
     assert simulation.recorder.adapter_loads == 1
@@ -197,9 +191,7 @@ def test_a_replica_that_has_booted_when_all_is_over_is_not_noted_and_loads_nothi
 
 
 @pytest.mark.parametrize("scaler, held", [(Scripted(1), [True, False]), ("fixed", [True, True])])
-def test_only_a_replica_that_is_on_has_adapters_in_memory_from_the_start(
-    scaler: Autoscaler | str, held: list[bool]
-) -> None:
+def test_only_a_replica_that_is_on_has_adapters_in_memory_from_the_start(scaler, held):
     of = Case(rows=(row(0.0, 0),), replicas=2, placement="burst_tolerance", autoscaler=scaler)
     replicas = Simulation(of.scenario()).fleet.replicas
     assert [replica.kv.adapters.adapter_tokens > 0 for replica in replicas] == held
@@ -208,7 +200,7 @@ def test_only_a_replica_that_is_on_has_adapters_in_memory_from_the_start(
 # No replica left ----------------------------------------------------------------------------
 
 
-def test_no_request_is_rejected_while_a_replica_can_still_be_added() -> None:
+def test_no_request_is_rejected_while_a_replica_can_still_be_added():
     """The only one fails for good before the first look; a request that comes then waits for the next to boot."""
     simulation = scripted(1, rows=(row(0.2, output_tokens=1),), failures=((0, 0.1, None),))
     assert went(simulation) == [1]
@@ -220,14 +212,14 @@ def test_no_request_is_rejected_while_a_replica_can_still_be_added() -> None:
 # To zero, and from it -----------------------------------------------------------------------
 
 
-def test_a_request_that_finds_no_replica_has_the_first_one_boot_whatever_the_autoscaler_wants() -> None:
+def test_a_request_that_finds_no_replica_has_the_first_one_boot_whatever_the_autoscaler_wants():
     simulation = scripted(0, rows=(row(0.1, output_tokens=1),), least_replicas=0)
     assert scalings(simulation) == [(0.0, 0, 0, 0, 0), (0.1, 1, 0, 1, 0), (0.1 + BOOT_S, 1, 1, 0, 0)]
     assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.1 + BOOT_S + prefill_s(9))
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([BOOT_S + prefill_s(9), 0.0, 0.0])
 
 
-def test_without_requests_none_is_on_until_the_next_one() -> None:
+def test_without_requests_none_is_on_until_the_next_one():
     """The first look after the request, at 0.25 s, knows of it; the next one finds nothing since."""
     rows = (row(0.0, output_tokens=1), row(2.0, output_tokens=1))
     simulation = scripted(1, 0, rows=rows, least_replicas=0)
@@ -237,12 +229,12 @@ def test_without_requests_none_is_on_until_the_next_one() -> None:
     assert simulation.autoscaling.on_s.tolist() == pytest.approx([paid_s, 0.0, 0.0])
 
 
-def test_one_stays_while_a_request_runs() -> None:
+def test_one_stays_while_a_request_runs():
     simulation = scripted(1, 0, rows=(long(),), least_replicas=0)
     assert scalings(simulation) == [(0.0, 1, 1, 0, 0)]
 
 
-def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots() -> None:
+def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots():
     rows = (row(0.1, output_tokens=1),)
     simulation = scripted(0, rows=rows, least_replicas=0, boot_s=0.2, failures=((0, 0.15, None),))
     assert went(simulation) == [1]
@@ -252,7 +244,7 @@ def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots() -
 # What an autoscaler sees --------------------------------------------------------------------
 
 
-def test_the_adapters_that_requests_ask_for_wherever_they_are() -> None:
+def test_the_adapters_that_requests_ask_for_wherever_they_are():
     """Two requests of an adapter run and wait, and one of another waits; the base model is none."""
 
     class Counting(Scripted):
@@ -268,7 +260,7 @@ def test_the_adapters_that_requests_ask_for_wherever_they_are() -> None:
     assert scaler.counted[:2] == [0, 2]
 
 
-def test_how_long_requests_have_waited_and_the_first_tokens_of_those_that_have_ended_lately() -> None:
+def test_how_long_requests_have_waited_and_the_first_tokens_of_those_that_have_ended_lately():
     scaler = Scripted(1, tokens_of_s=0.5)
     rows = (row(0.0, output_tokens=2), row(0.2), row(0.21))
     case(rows, scaler, max_num_seqs=1, replicas=2).run()
@@ -279,7 +271,7 @@ def test_how_long_requests_have_waited_and_the_first_tokens_of_those_that_have_e
     assert late == [[]] * len(late) != []
 
 
-def test_a_request_that_is_aborted_or_rejected_never_had_a_first_token() -> None:
+def test_a_request_that_is_aborted_or_rejected_never_had_a_first_token():
     turns_away, aborts = Scripted(1), Scripted(1)
     rows = (row(0.0), row(0.01))
     case(rows, turns_away, max_outstanding=1, replicas=2).run()
@@ -289,7 +281,7 @@ def test_a_request_that_is_aborted_or_rejected_never_had_a_first_token() -> None
     assert inf in aborts.first_tokens_s[-1]
 
 
-def test_requests_without_a_replica_count_as_waiting() -> None:
+def test_requests_without_a_replica_count_as_waiting():
     scaler = Scripted(1)
     table = case((row(0.2, output_tokens=1),), scaler, failures=((0, 0.1, 5.0),), replicas=1).table()
     assert scaler.waits_s[1:3] == [[pytest.approx(0.05)], [pytest.approx(0.3)]]

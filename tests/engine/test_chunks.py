@@ -1,7 +1,5 @@
 """Chunked prefill: 16 tokens an iteration, of which running requests take one each."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -20,7 +18,7 @@ CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cache
 FIRST = Row(0.0, None, 4, 4, 4)
 
 
-def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next() -> None:
+def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_to_the_next():
     """20 tokens: 16 and 4. The other prompt of 7 comes along with the 4, and both go on together."""
     found = CASE.serve(Row(0.0, None, 20, 2, 2), Row(0.0, None, 7, 2, 2))
     first_s = chunks_s((0, 16))
@@ -30,14 +28,14 @@ def test_a_long_prompt_takes_several_iterations_and_leaves_the_rest_of_the_last_
     assert found.finish_s.tolist() == [both_s + step_s(21, 8)] * 2
 
 
-def test_chunks_pay_for_the_same_attention_as_a_whole_prompt_and_for_the_weights_each_time() -> None:
+def test_chunks_pay_for_the_same_attention_as_a_whole_prompt_and_for_the_weights_each_time():
     chunked, whole = (CASE.serve(Row(0.0, None, 40, 1, 1), scheduler=s) for s in ("chunked_prefill", "fcfs"))
     twice_s = 2 * COEFFICIENTS["prefill.intercept_s"]
     assert chunked.latency_s[0] == pytest.approx(whole.latency_s[0] + twice_s, abs=1e-12)
 
 
 @pytest.mark.parametrize("loader, waits_s", [("cached", 0.0), ("blocking", load_s(1))])
-def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s: float):
+def test_the_running_batch_takes_its_step_in_the_same_pass(loader, waits_s):
     """The second comes during the prefill of the first: a chunk of 7 beside a step of the first, once its weights are
     there.
     """
@@ -49,7 +47,7 @@ def test_the_running_batch_takes_its_step_in_the_same_pass(loader: str, waits_s:
     assert found.finish_s[0] == mixed_s + step_s(6, 8) + step_s(7)
 
 
-def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted() -> None:
+def test_a_prefill_that_is_not_whole_starts_again_when_it_is_preempted():
     """9 + 31 slots fill the pool of 40. With its next token the older takes the younger's, 15 tokens done."""
     rows = (Row(0.0, None, 8, 20, 20), Row(2**-10, None, 30, 1, 1))
     found = CASE.serve(*rows, capacity=40, reserve="paged", block_size=1, watermark=0.0)
@@ -78,11 +76,10 @@ class Telling(ChunkedSlo):
     family(schedulers=("chunked_slo",), loaders=("cached",), max_loras=(None,), preemptions=("recompute",))
 )
 @share(1 / 4)
-def test_a_pass_takes_as_long_as_its_scheduler_is_told(case: Case) -> None:
+def test_a_pass_takes_as_long_as_its_scheduler_is_told(case):
     telling = Telling()
     scenario = case.but(replicas=1, others=0).scenario(scheduler=lambda: telling)
     recorder = Simulation(replace(scenario, tracing=True)).run()
-    assert recorder.tracing is not None
     happened = recorder.tracing.until(recorder.last_s).happened
     ran = {ran.since_s: ran.until_s - ran.since_s for ran in happened if isinstance(ran, Ran)}
     for begin_s, told_s in telling.told.items():

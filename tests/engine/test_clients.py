@@ -1,7 +1,5 @@
 """Clients that wait for a turn, leave and try again: against the run of the trace, by hand, and against theory."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -51,7 +49,7 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
     retries=st.integers(0, 2),
 )
 @share(1 / 3)
-def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, think_s: float, retries: int):
+def test_what_was_sent_gives_the_same_run_again(case, outstanding, think_s, retries):
     """And clients without limits send the trace."""
     assert_same(played(case, MANY), case.simulation())
     played_again(played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries)), case)
@@ -62,7 +60,7 @@ def test_what_was_sent_gives_the_same_run_again(case: Case, outstanding: int, th
     [*CHANGING[::2], {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}],
     ids=", ".join,
 )
-def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
+def test_so_it_does_where_the_cluster_changes_meanwhile(changes):
     case = CASE.but(rows=ROWS, **changes)
     ours = played(case, Clients(outstanding=3, think_s=0.125, retries=2))
     played_again(ours, case)
@@ -76,9 +74,7 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
     outstanding=st.sampled_from((None, 3)),
 )
 @share(1 / 3)
-def test_iterations_taken_together_change_nothing(
-    case: Case, patience_s: float, retries: int, outstanding: int | None
-) -> None:
+def test_iterations_taken_together_change_nothing(case, patience_s, retries, outstanding):
     clients = Clients(patience_s=patience_s, retries=retries, outstanding=outstanding)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
     assert_same_run(fast, plain)
@@ -96,9 +92,7 @@ def test_iterations_taken_together_change_nothing(
     retries=st.integers(0, 2),
 )
 @share(1 / 3)
-def test_every_call_ends_and_no_more_are_under_way_than_may_be(
-    case: Case, outstanding: int, patience_s: float | None, retries: int
-) -> None:
+def test_every_call_ends_and_no_more_are_under_way_than_may_be(case, outstanding, patience_s, retries):
     clients = Clients(outstanding=outstanding, patience_s=patience_s, retries=retries)
     simulation = played(case, clients)
     found, attempts = calls(simulation), simulation.requests()
@@ -123,7 +117,7 @@ def test_every_call_ends_and_no_more_are_under_way_than_may_be(
 # By hand ------------------------------------------------------------------------------------
 
 
-def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> None:
+def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn():
     """One seat: the second request waits for it for half of the first's time, and the third for the rest of it."""
     first_s = prefill_s(4) + steps_s(49, 5)
     later = (Row(0.0, None, 4, 5, 5), Row(0.75 * first_s, None, 4, 5, 5))
@@ -137,7 +131,7 @@ def test_a_client_that_waits_in_vain_leaves_and_the_next_one_has_its_turn() -> N
     assert attempts["reason"][1] == "the client has gone"
 
 
-def test_a_prompt_that_is_being_processed_when_its_client_leaves_is_aborted_too() -> None:
+def test_a_prompt_that_is_being_processed_when_its_client_leaves_is_aborted_too():
     """The GPU goes on to its end, so that the other request waits for that."""
     case = CASE.but(rows=(Row(0.0, None, 40, 5, 5), Row(0.0, None, 4, 2, 2)), max_num_batched_tokens=40)
     simulation = played(case, Clients(patience_s=0.5 * prefill_s(40)))
@@ -148,7 +142,7 @@ def test_a_prompt_that_is_being_processed_when_its_client_leaves_is_aborted_too(
 
 
 @pytest.mark.parametrize(("retries", "sent_s"), [(2, [0.0, 0.5, 1.5]), (9, [0.0, 0.5, 1.5, 3.5])])
-def test_waits_between_retries_double(retries: int, sent_s: list[float]) -> None:
+def test_waits_between_retries_double(retries, sent_s):
     """A cluster that takes one request is busy for 3 s: the other client comes back after 0.5, 1 and 2 s."""
     per_token_s = 3.0 / 1000
     case = ONE_SERVER.but(
@@ -162,27 +156,27 @@ def test_waits_between_retries_double(retries: int, sent_s: list[float]) -> None
     assert found["status"].tolist() == ["answered", "answered" if retries == 9 else "gave up"]
 
 
-def test_waits_grow_no_longer_than_the_most_and_are_shorter_by_chance_at_most_by_the_jitter() -> None:
+def test_waits_grow_no_longer_than_the_most_and_are_shorter_by_chance_at_most_by_the_jitter():
     clients = Clients(retries=10_000, backoff_s=0.5, backoff_most_s=8.0, backoff_jitter=0.25)
     assert [clients.backoff(retry, 0.0) for retry in (1, 2, 5, 6, 10_000)] == [0.5, 1.0, 8.0, 8.0, 8.0]
     assert clients.backoff(3, 1.0) == 1.5
 
 
-def test_what_no_replica_could_serve_is_not_sent_again() -> None:
+def test_what_no_replica_could_serve_is_not_sent_again():
     case = CASE.but(rows=(Row(0.0, None, 100, 5, 5), Row(0.0, None, 4, 2, 2)), capacity=60)
     found = calls(played(case, Clients(retries=5)))
     assert found["attempts"].tolist() == [1, 1]
     assert found["status"].tolist() == ["gave up", "answered"]
 
 
-def test_a_run_that_ends_before_leaves_calls_unfinished() -> None:
+def test_a_run_that_ends_before_leaves_calls_unfinished():
     found = calls(played(CASE.but(rows=ROWS, until_s=0.3), Clients(outstanding=1)))
     assert found["status"].tolist()[-1] == "unfinished"
     assert found["attempts"].tolist()[-1] == 0
     assert math.isnan(found["sent_s"].tolist()[-1])
 
 
-def test_the_run_of_a_trace_has_no_clients_that_react() -> None:
+def test_the_run_of_a_trace_has_no_clients_that_react():
     with pytest.raises(AssertionError, match="clients that react need a ClientSimulation"):
         Simulation(replace(CASE.scenario(), clients=Clients(retries=1))).run()
 
@@ -201,7 +195,7 @@ def mean_value_analysis(clients: int, think_s: float) -> float:
 
 
 @pytest.mark.parametrize(("outstanding", "think_s"), [(1, 2.0), (8, 3.0)])
-def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding: int, think_s: float) -> None:
+def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding, think_s):
     means = []
     for seed in SEEDS:
         services = exponential(np.random.default_rng(seed), 1200)
@@ -212,7 +206,7 @@ def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding: int, th
     assert_mean(means, mean_value_analysis(outstanding, think_s), power=0.015)
 
 
-def test_so_many_leave_a_queue_as_theory_says() -> None:
+def test_so_many_leave_a_queue_as_theory_says():
     """M/M/1 whose customers wait for a fixed time. Source: Barrer, Operations Research 5 (1957), 644-656."""
     rate, patience_s = 1.5, 2.0
     falls = math.exp(-(1 - rate) * patience_s)

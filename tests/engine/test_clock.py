@@ -13,7 +13,7 @@ MOMENTS = st.tuples(st.integers(0, 3).map(float), st.sampled_from((ARRIVAL, BOUN
 
 
 @given(st.lists(MOMENTS, unique=True, max_size=20))
-def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[float, int, int]]) -> None:
+def test_moments_happen_in_order_of_time_then_kind_then_id(moments):
     clock, happened = Clock(), []
     for moment in moments:
         clock.call(*moment, lambda moment=moment: happened.append((clock.now, *moment[1:])))
@@ -22,7 +22,7 @@ def test_moments_happen_in_order_of_time_then_kind_then_id(moments: list[tuple[f
     assert happened == sorted(moments)
 
 
-def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not() -> None:
+def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_meanwhile_does_not():
     clock, seen = Clock(), []
 
     def looking() -> Process:
@@ -37,14 +37,14 @@ def test_a_period_comes_again_and_again_until_it_has_ended_and_what_has_passed_m
     assert seen == [0.1, 0.2, 5 * 0.1, 6 * 0.1]
 
 
-def test_the_clock_refuses_to_go_back() -> None:
+def test_the_clock_refuses_to_go_back():
     clock = Clock()
     clock.run(until_s=3.0)
     with pytest.raises(AssertionError, match="goes back"):
         clock.call(2.0, ARRIVAL, 0, lambda: None)
 
 
-def test_a_link_serves_one_transfer_after_the_other_and_a_listener_hears_of_each() -> None:
+def test_a_link_serves_one_transfer_after_the_other_and_a_listener_hears_of_each():
     link, heard = Link(), []
     link.on_transfer += (lambda *transfer: heard.append(transfer),)
     assert link.transfer(1.0, 0.5, what=7) == 1.5
@@ -57,7 +57,7 @@ def test_a_link_serves_one_transfer_after_the_other_and_a_listener_hears_of_each
 # Processes ------------------------------------------------------------------------------------
 
 
-def test_processes_start_in_order_and_go_on_at_the_moments_that_they_yield() -> None:
+def test_processes_start_in_order_and_go_on_at_the_moments_that_they_yield():
     clock, seen = Clock(), []
 
     def process(name: str, *times_s: float) -> Process:
@@ -72,7 +72,7 @@ def test_processes_start_in_order_and_go_on_at_the_moments_that_they_yield() -> 
     assert seen == [("one", 0.0), ("two", 0.0), ("two", 1.0), ("one", 2.0), ("two", 2.0), ("one", 2.0)]
 
 
-def test_events_at_the_time_until_which_it_runs_are_left_for_later() -> None:
+def test_events_at_the_time_until_which_it_runs_are_left_for_later():
     clock, seen = Clock(), []
     for time_s in (1.0, 2.0, 3.0):
         clock.call(time_s, ARRIVAL, 0, lambda: seen.append(clock.now))
@@ -84,7 +84,7 @@ def test_events_at_the_time_until_which_it_runs_are_left_for_later() -> None:
     assert (seen, clock.now) == ([1.0, 2.0, 3.0], 3.0)
 
 
-def test_stopping_lets_all_happen_that_happens_at_this_moment() -> None:
+def test_stopping_lets_all_happen_that_happens_at_this_moment():
     clock, seen = Clock(), []
     clock.call(1.0, ARRIVAL, 0, clock.stop)
     for time_s in (1.0, 2.0):
@@ -102,9 +102,7 @@ CHANGES = st.lists(st.tuples(st.integers(0, 5), st.one_of(TIMES, st.none())), ma
 @given(
     st.lists(st.tuples(TIMES, st.integers(0, 3), CHANGES), max_size=12), st.sampled_from((0.01, 1.0, 1000.0))
 )
-def test_events_that_are_scheduled_moved_and_cancelled_happen_as_in_a_sorted_list(
-    events: list[tuple[float, int, list[tuple[int, float | None]]]], buckets_per_s: float
-) -> None:
+def test_events_that_are_scheduled_moved_and_cancelled_happen_as_in_a_sorted_list(events, buckets_per_s):
     """Each event that happens moves others, or cancels them; times are near and far, and many are equal."""
     clock, seen, expected = Clock(buckets_per_s), [], []
     planned: dict[int, tuple[float, int, int]] = {}  # (time, kind, number of the scheduling) by event

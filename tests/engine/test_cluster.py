@@ -1,7 +1,6 @@
 """The cluster: which requests are rejected and why, where they may go, what an interrupt leaves behind."""
 
 from math import isnan, nan
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,13 +27,13 @@ FULL = "prompt, output and adapter do not fit replica.kv_token_budget 100"
         ({"reserve": "paged", "block_size": 20}, 57, FULL),
     ],
 )
-def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(changes: dict, prompt: int, says: str):
+def test_what_could_never_run_is_rejected_at_arrival_with_the_reason(changes, prompt, says):
     row = Case(rows=(Row(3.0, 0, prompt, 20, 24),), capacity=100).but(**changes).table().loc[0]
     assert (row.status, row.reason) == ("rejected" if says else "finished", says)
     assert (row.finish_s == 3.0) == np.isnan(row.admitted_s) == bool(says)
 
 
-def test_an_interrupt_leaves_the_finished_and_marks_the_rest_unfinished() -> None:
+def test_an_interrupt_leaves_the_finished_and_marks_the_rest_unfinished():
     rows = tuple(Row(float(i), None, 5, 5, 5) for i in range(2000))
     simulation = Simulation(Case(rows=rows).scenario())
 
@@ -78,8 +77,8 @@ FAILS_S = P + steps_s(5, 10) + 0.01
     ],
 )
 def test_a_request_has_been_admitted_once_its_first_prefill_has_begun(
-    adapter: int | None, until_s: float, changes: dict[str, Any], admitted_s: float, first_token_s: float
-) -> None:
+    adapter, until_s, changes, admitted_s, first_token_s
+):
     known = {"kernel": "merged", "reserve": "full", "eviction": "lru", "ranks": (1,)}
     of = Case(rows=(Row(0.0, adapter, 9, 40, 40),), until_s=until_s).but(**(known | changes))
     row = of.table().loc[0]

@@ -3,8 +3,6 @@
 Times are sums by hand, from the coefficients of the cases: a load takes half a second, several steps.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
@@ -30,14 +28,14 @@ def assisted_s(gpu_s: float, tokens: int, rank: int) -> float:
 HELPED_S = assisted_s(prefill_s(12), 12, 1)
 
 
-def test_a_prefill_begins_at_once_and_takes_what_agreeing_takes_longer() -> None:
+def test_a_prefill_begins_at_once_and_takes_what_agreeing_takes_longer():
     found = CASE.serve(Row(0.0, 0, 12, 1, 1)).loc[0]
     assert (found.admitted_s, found.cold_start_s) == (0.0, 0.0)
     assert found.first_token_s == pytest.approx(HELPED_S)
     assert found.blocked_s == pytest.approx(HELPED_S - prefill_s(12))
 
 
-def test_it_decodes_once_its_weights_are_there() -> None:
+def test_it_decodes_once_its_weights_are_there():
     """First token at once, the second half a second later; that wait is its cold start's rest, and a gap of tokens."""
     recorder = CASE.but(rows=(Row(0.0, 0, 12, 3, 3),)).run()
     found, gaps = recorder.requests().loc[0], recorder.token_gaps
@@ -47,7 +45,7 @@ def test_it_decodes_once_its_weights_are_there() -> None:
     assert gaps.mean() == pytest.approx((found.finish_s - found.first_token_s) / 2, rel=1e-6)
 
 
-def test_without_cores_the_replica_waits_as_with_a_blocking_loader() -> None:
+def test_without_cores_the_replica_waits_as_with_a_blocking_loader():
     rows = Row(0.0, None, 4, 30, 30), Row(2**-6, 0, 12, 3, 3)
     one, other = CASE.serve(*rows, host_cores=1), CASE.serve(*rows, loader="blocking")  # 12 tokens need two
     columns = ["admitted_s", "first_token_s", "finish_s", "cold_start_s", "blocked_s"]
@@ -63,15 +61,15 @@ def test_without_cores_the_replica_waits_as_with_a_blocking_loader() -> None:
     ],
 )
 def test_replicas_of_a_host_share_its_cores_and_get_them_back_when_the_prefill_is_over(
-    arrivals_s: tuple[float, ...], per_host: int, admitted_s: list[float]
-) -> None:
+    arrivals_s, per_host, admitted_s
+):
     """Three prompts of two cores at once on three cores: one is helped, two wait for their weights."""
     rows = [Row(arrival_s, 0, 12, 1, 1) for arrival_s in arrivals_s]
     found = CASE.serve(*rows, replicas=len(rows), host_cores=3, replicas_per_host=per_host)
     assert found.admitted_s.tolist() == admitted_s
 
 
-def test_a_request_that_could_have_been_helped_and_waits_for_another_is_blocked() -> None:
+def test_a_request_that_could_have_been_helped_and_waits_for_another_is_blocked():
     """Two cores: the first prompt gets one, the second needs two; both wait for the second's weights."""
     found = CASE.serve(Row(0.0, 0, 8, 2, 2), Row(0.0, 1, 12, 2, 2), host_cores=2)
     assert found.cold_start_s.tolist() == pytest.approx([0.0, found.queue_s[1]])

@@ -1,7 +1,5 @@
 """Iterations by curves: fast-forward is exact, with chunks too, and the knee is where the batch has it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd
@@ -37,7 +35,7 @@ def simulated(system: str, fast_forward: bool) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("system", ["slora", "vllm"])
-def test_fast_forward_is_exact(system: str) -> None:
+def test_fast_forward_is_exact(system):
     fast, stepwise = (simulated(system, on) for on in (True, False))
     pd.testing.assert_frame_equal(fast[TIMES], stepwise[TIMES], rtol=1e-12, atol=1e-9)
     assert fast["finish_s"].notna().all()

@@ -1,13 +1,10 @@
 """DrivenSimulation: requests submitted from outside, step by step, give the results of the run of their trace."""
 
-from __future__ import annotations
-
 import gc
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -68,8 +65,6 @@ def assert_same(driven: Simulation, played: Simulation) -> None:
     """Both have the same requests, timeline and counters, bit for bit."""
     ours, theirs = driven.recorder, played.recorder
     pd.testing.assert_frame_equal(ours.requests(), theirs.requests(), check_exact=True)
-    assert ours.timeline is not None
-    assert theirs.timeline is not None
     pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
     for count in ("adapter_loads", "preemptions", "boundaries"):
         assert getattr(ours, count) == getattr(theirs, count), count
@@ -78,9 +73,7 @@ def assert_same(driven: Simulation, played: Simulation) -> None:
 @pytest.mark.parametrize("drive", [in_steps, at_once])
 @given(case=cases())
 @share(1 / 2)
-def test_a_driven_run_equals_the_run_of_the_trace(
-    drive: Callable[[DrivenSimulation, Case], None], case: Case
-) -> None:
+def test_a_driven_run_equals_the_run_of_the_trace(drive, case):
     driven = DrivenSimulation(case.scenario())
     drive(driven, case)
     driven.close()
@@ -88,7 +81,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(
 
 
 @pytest.mark.parametrize("changes", CHANGING, ids=", ".join)
-def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, object]) -> None:
+def test_so_it_does_where_the_cluster_changes_meanwhile(changes):
     """Of the driven scenario's trace, which has one request, only the adapters count."""
     case = CASE.but(rows=ROWS, **changes)
     driven = DrivenSimulation(case.but(rows=CASE.rows).scenario())
@@ -99,7 +92,7 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes: dict[str, objec
 
 @given(case=cases())
 @share(1 / 2)
-def test_every_token_is_told_once_at_its_time(case: Case) -> None:
+def test_every_token_is_told_once_at_its_time(case):
     times: defaultdict[int, list[tuple[int, float]]] = defaultdict(list)
 
     def told(request: Request, token: int, now_s: float) -> None:
@@ -118,7 +111,7 @@ def test_every_token_is_told_once_at_its_time(case: Case) -> None:
         assert tokens == sorted(tokens, key=lambda each: each[1])
 
 
-def test_what_has_ended_is_forgotten_and_nothing_else_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_has_ended_is_forgotten_and_nothing_else_changes(monkeypatch):
     """A request that is open keeps those behind it."""
     monkeypatch.setattr(driven_run, "FORGOTTEN_TOGETHER", 4)
     case = CASE.but(rows=ROWS, replicas=3, migrates_every_s=0.25, migration="consolidate", router="most_idle")
@@ -147,7 +140,7 @@ def test_what_has_ended_is_forgotten_and_nothing_else_changes(monkeypatch: pytes
     assert told[Keep.ALL] == told[Keep.ROWS] == told[Keep.OPEN]
 
 
-def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
+def test_the_future_does_not_happen_before_it_is_advanced_to():
     told: list[float] = []
     driven = DrivenSimulation(CASE.scenario(), on_token=lambda request, token, now_s: told.append(now_s))
     driven.submit(Submitted(prompt_tokens=4, output_tokens=5))  # of the base model
@@ -160,7 +153,7 @@ def test_the_future_does_not_happen_before_it_is_advanced_to() -> None:
     assert driven.clock.now == 60.0
 
 
-def test_an_arrival_in_the_past_and_a_time_that_is_not_finite_are_refused() -> None:
+def test_an_arrival_in_the_past_and_a_time_that_is_not_finite_are_refused():
     driven = DrivenSimulation(CASE.scenario())
     driven.advance(2.0)
     for time_s, must in ((1.0, "at least 2.0 s"), (inf, "a finite number"), (nan, "a finite number")):
@@ -184,14 +177,14 @@ def test_an_arrival_in_the_past_and_a_time_that_is_not_finite_are_refused() -> N
         (Submitted(4, 5, block_hashes=(7,)), "block_hashes need a scenario whose trace has some"),
     ],
 )
-def test_a_request_that_cannot_be_is_refused(row: Submitted, message: str) -> None:
+def test_a_request_that_cannot_be_is_refused(row, message):
     driven = DrivenSimulation(CASE.scenario())
     with pytest.raises(InputError, match=message):
         driven.submit(row)
     assert len(driven.close().requests()) == 0
 
 
-def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
+def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played():
     driven = DrivenSimulation(replace(CASE.scenario(), until_s=1.0))
     with pytest.raises(InputError, match="has no trace to play"):
         driven.run()
@@ -207,10 +200,6 @@ def test_nothing_comes_after_the_end_and_a_driven_run_is_not_played() -> None:
 # What is asked of it while it goes on: clients that leave, adapters that come, and faults ------
 
 TIMES = ["status", "replica", "admitted_s", "first_token_s", "finish_s"]
-
-
-def with_cluster(scenario: Scenario, **changes: Any) -> Scenario:
-    return replace(scenario, cluster=replace(scenario.cluster, **changes))
 
 
 def assert_requests(driven: DrivenSimulation, played: Scenario, columns: Sequence[str] | None = None) -> None:
@@ -245,7 +234,7 @@ def left(case: Case, gone: Sequence[tuple[int, float]]) -> DrivenSimulation:
     ],
     ids=["slora", "chunked", "asynchronous", "full"],
 )
-def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(changes: dict[str, object]):
+def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(changes):
     case = CASE.but(rows=ROWS, **changes)
     ends_s = case.table()
     middle = (ends_s.first_token_s + ends_s.finish_s).to_numpy() / 2
@@ -257,7 +246,7 @@ def test_a_client_that_leaves_a_running_request_is_as_if_it_had_asked_for_less(c
     assert (rows.output_tokens.to_numpy() < [row.output_tokens for row in ROWS]).sum() >= 2
 
 
-def test_a_client_that_leaves_the_queue_is_aborted_at_once() -> None:
+def test_a_client_that_leaves_the_queue_is_aborted_at_once():
     driven = DrivenSimulation(CASE.but(max_num_seqs=1).scenario())
     lost: list[tuple[int, str]] = []
     driven.recorder.on_lost = (lambda request, status, reason: lost.append((request.id, reason)),)
@@ -275,7 +264,7 @@ def test_a_client_that_leaves_the_queue_is_aborted_at_once() -> None:
     assert not driven.fleet.replicas[0].kv.tokens()
 
 
-def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts_at_once() -> None:
+def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts_at_once():
     """The first request waits for its weights, the second for slots, and the third behind it."""
     case = CASE.but(reserve="full", loader="asynchronous", eviction="lru", capacity=100)
     driven = DrivenSimulation(case.scenario())
@@ -285,7 +274,7 @@ def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts
     assert driven.close().requests().admitted_s[2] == load_s(1) / 2
 
 
-def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() -> None:
+def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary():
     """The second request needs all of the pool's 60 slots, and the third what the first one leaves of them."""
     driven = DrivenSimulation(CASE.but(reserve="full").scenario())
     requests = [driven.submit(Submitted(*asked)) for asked in ((4, 40), (20, 40), (4, 5))]
@@ -297,7 +286,7 @@ def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary() ->
     assert rows.admitted_s[2] == prefill_s(4) + steps_s(3, 5)
 
 
-def test_an_adapter_that_comes_later_is_served_as_one_that_was_there() -> None:
+def test_an_adapter_that_comes_later_is_served_as_one_that_was_there():
     case = CASE.but(rows=ROWS)
     scenario = case.scenario()
     first, second = scenario.trace.adapters
@@ -314,18 +303,17 @@ def test_an_adapter_that_comes_later_is_served_as_one_that_was_there() -> None:
     assert_requests(fewer, scenario)
 
 
-def test_an_adapter_cannot_come_where_adapters_were_divided() -> None:
+def test_an_adapter_cannot_come_where_adapters_were_divided():
     case = CASE.but(rows=ROWS, placement="rank_demand", replicas=2, router="routing_table")
     with pytest.raises(InputError, match="needs placement=replicate_all"):
         DrivenSimulation(case.scenario()).add_adapter("new", 1)
 
 
-def test_faults_that_are_asked_for_are_as_those_that_were_listed() -> None:
+def test_faults_that_are_asked_for_are_as_those_that_were_listed():
     case = CASE.but(rows=ROWS, replicas=2)
-    scenario = case.scenario()
     failure = Failure(host=0, at_s=0.21, until_s=0.9)
     slow = Straggler(replica=1, at_s=0.33, factor=3.0, until_s=0.7)
-    driven = DrivenSimulation(with_cluster(scenario, faults_on_request=True))
+    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
     for at_s, row in submitted(case):
         driven.submit(row, at_s)
     for incident in (failure, slow):
@@ -333,9 +321,19 @@ def test_faults_that_are_asked_for_are_as_those_that_were_listed() -> None:
         driven.begin(incident)
     with pytest.raises(InputError, match="host 0 has failed already"):
         driven.begin(failure)
-    assert_requests(driven, with_cluster(scenario, failures=(failure,), stragglers=(slow,)))
+    listed = case.but(failures=((0, 0.21, 0.9),), stragglers=((1, 0.33, 0.7, 3.0),))
+    assert_requests(driven, listed.scenario())
     with pytest.raises(InputError, match="needs the cluster's faults_on_request"):
-        DrivenSimulation(scenario).begin(failure)
+        DrivenSimulation(case.scenario()).begin(failure)
+
+
+def listed(*incidents):
+    """What a case says of incidents of one kind."""
+    rows = [
+        (each.of, each.at_s, each.until_s, *([] if isinstance(each, Failure) else [each.factor]))
+        for each in incidents
+    ]
+    return {incidents[0].key.removeprefix("cluster."): tuple(rows)}
 
 
 ENDED_EARLY = (
@@ -352,7 +350,7 @@ def test_a_fault_that_is_ended_early_is_as_one_that_was_listed_with_that_end(
 ) -> None:
     case = CASE.but(rows=ROWS, replicas=2)
     kind = type(incident)
-    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
+    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
     assert not driven.end(kind, incident.of), "none is under way"
     for at_s, row in submitted(case):
         driven.submit(row, at_s)
@@ -361,9 +359,7 @@ def test_a_fault_that_is_ended_early_is_as_one_that_was_listed_with_that_end(
     driven.advance(ends_s)
     assert driven.end(kind, incident.of)
     assert not driven.end(kind, incident.of)
-    key = incident.key.removeprefix("cluster.")
-    listed = with_cluster(case.scenario(), **{key: (replace(incident, until_s=ends_s),)})
-    assert_requests(driven, listed)
+    assert_requests(driven, case.but(**listed(replace(incident, until_s=ends_s))).scenario())
     if kind is Failure:
         assert [failed.until_s for failed in driven.recorder.journal.failed] == [ends_s]
 
@@ -372,21 +368,21 @@ def test_a_slowdown_takes_the_place_of_the_one_before_it_whose_end_is_none_of_it
     case = CASE.but(rows=ROWS, replicas=2)
     first = Straggler(replica=0, at_s=0.1, factor=2.0, until_s=0.3)
     second = Straggler(replica=0, at_s=0.2, factor=5.0, until_s=0.6)
-    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True))
+    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
     for at_s, row in submitted(case):
         driven.submit(row, at_s)
     for incident in (first, second):
         driven.advance(incident.at_s)
         driven.begin(incident)
-    listed = (replace(first, until_s=second.at_s), second)
-    assert_requests(driven, with_cluster(case.scenario(), stragglers=listed))
+    in_turn = listed(replace(first, until_s=second.at_s), second)
+    assert_requests(driven, case.but(**in_turn).scenario())
 
 
 def test_a_failed_host_that_was_not_expected_back_comes_back_once() -> None:
     """A listed failure of a host that has failed already has its own end; requests wait for the host until then."""
     case = CASE.but(rows=(Row(0.5, None, 1, 1, 1), Row(2.0, None, 1, 1, 1)))
-    listed = Failure(host=0, at_s=0.4, until_s=0.7)
-    driven = DrivenSimulation(with_cluster(case.scenario(), faults_on_request=True, failures=(listed,)))
+    later = Failure(host=0, at_s=0.4, until_s=0.7)
+    driven = DrivenSimulation(case.but(faults_on_request=True, **listed(later)).scenario())
     for at_s, row in submitted(case):
         driven.submit(row, at_s)
     driven.advance(0.1)
@@ -428,7 +424,7 @@ def test_the_time_of_the_next_event_is_known() -> None:
     assert driven.next_s() == 5000.0
 
 
-def test_a_step_leaves_the_collector_of_garbage_as_it_is_and_the_rest_of_a_run_does_without() -> None:
+def test_a_step_leaves_the_collector_of_garbage_as_it_is_and_the_rest_of_a_run_does_without():
     """A step is short, and its user knows when to collect; in a long run the searches took a quarter of the time."""
     collects: list[bool] = []
     driven = DrivenSimulation(CASE.scenario(), lambda request, token, time_s: collects.append(gc.isenabled()))

@@ -3,8 +3,6 @@
 Stragglers and slow links: what takes longer, from when on, and what does not.
 """
 
-from __future__ import annotations
-
 import gc
 
 import pytest
@@ -32,7 +30,7 @@ def short(arrival_s: float, adapter: int | None = None, output_tokens: int = 2) 
     return Row(arrival_s, adapter, 1, output_tokens, output_tokens)
 
 
-def test_a_request_goes_on_elsewhere_with_the_tokens_that_it_has() -> None:
+def test_a_request_goes_on_elsewhere_with_the_tokens_that_it_has():
     """Five steps are over when its host fails, in the middle of the sixth; all its tokens are prefilled anew."""
     at_s = SIXTH_S + 0.01
     recorder = case(LONG, failures=((0, at_s, None),)).run()
@@ -45,7 +43,7 @@ def test_a_request_goes_on_elsewhere_with_the_tokens_that_it_has() -> None:
     assert moved.reason == "host 0 failed"
 
 
-def test_a_prefill_that_is_under_way_is_lost_and_a_load_is_a_cold_start_until_then() -> None:
+def test_a_prefill_that_is_under_way_is_lost_and_a_load_is_a_cold_start_until_then():
     """It waits for half of one, and elsewhere for all of another; nothing was prefilled."""
     row = case(LONG, failures=((0, prefill_s(9) / 2, None),)).table().loc[0]
     assert row.first_token_s == pytest.approx(1.5 * prefill_s(9))
@@ -53,7 +51,7 @@ def test_a_prefill_that_is_under_way_is_lost_and_a_load_is_a_cold_start_until_th
     assert row.queue_s == row.cold_start_s == pytest.approx(1.5 * load_s(1))
 
 
-def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came() -> None:
+def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came():
     """Two replicas fail together; whichever had them, their requests go to the other two in turn."""
     rows = (Row(0.0, None, 9, 20, 20),) * 9
     failed = case(*rows, failures=((0, 0.1, None),), max_num_seqs=1, replicas=4, replicas_per_host=2)
@@ -63,7 +61,7 @@ def test_the_requests_of_a_host_are_routed_in_the_order_in_which_they_came() -> 
     assert moved.replica.tolist() in ([2, 3, 2, 3, 2], [3, 2, 3, 2, 3])
 
 
-def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
+def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there():
     """It is so from 1 s to 5 s: requests that arrive meanwhile wait for that, and are served once."""
     rows = (short(0.0), short(1.5), short(3.5))
     recorder = case(*rows, failures=((0, 3.0, 5.0), (0, 1.0, 3.0)), replicas=1, max_num_seqs=1).run()
@@ -73,7 +71,7 @@ def test_a_host_that_fails_as_soon_as_it_is_back_is_not_there() -> None:
     assert [failed.time_s for failed in recorder.journal.failed] == [1.0, 3.0]
 
 
-def test_what_a_failed_replica_held_is_freed_at_once() -> None:
+def test_what_a_failed_replica_held_is_freed_at_once():
     """The garbage collector is off while a cluster runs; what is there is counted after each failure."""
     there: dict[int, int] = {}
 
@@ -94,13 +92,13 @@ def test_what_a_failed_replica_held_is_freed_at_once() -> None:
     assert there == dict.fromkeys(range(4), before + 2)
 
 
-def test_while_all_are_gone_requests_wait_for_the_first_to_come_back() -> None:
+def test_while_all_are_gone_requests_wait_for_the_first_to_come_back():
     row = case(short(2.0, None, 1), failures=((0, 1.0, 4.0), (1, 1.0, None))).table().loc[0]
     assert (row.replica, row.first_token_s) == (0, pytest.approx(4.0 + prefill_s(1)))
 
 
 @pytest.mark.parametrize("failures", [((0, 1.0, None),), ((0, 1.0, 1.25), (0, 1.75, None))])
-def test_or_are_turned_away_if_none_does(failures: tuple) -> None:
+def test_or_are_turned_away_if_none_does(failures):
     """So does one that ran when the last host failed; a host that was back and is gone for good is not waited for."""
     rows = (LONG._replace(output_tokens=400, max_output_tokens=400), short(2.0))
     table = case(*rows, failures=((1, 1.5, None), *failures)).table()
@@ -111,7 +109,7 @@ def test_or_are_turned_away_if_none_does(failures: tuple) -> None:
 # What is said of it --------------------------------------------------------------------------
 
 
-def test_how_busy_a_replica_was_goes_on_when_it_is_back() -> None:
+def test_how_busy_a_replica_was_goes_on_when_it_is_back():
     """It was busy until it failed, in the middle of its sixth step, and is again for one prefill."""
     at_s = SIXTH_S + 0.01
     of = case(LONG, Row(5.0, None, 3, 1, 1), replicas=1, failures=((0, at_s, 4.0),))
@@ -120,13 +118,13 @@ def test_how_busy_a_replica_was_goes_on_when_it_is_back() -> None:
     assert replica.busy_s == pytest.approx(at_s + again_s + prefill_s(3))
 
 
-def test_one_that_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work() -> None:
+def test_one_that_was_roused_and_had_not_begun_when_it_failed_was_not_busy_since_its_last_work():
     of = case(short(0.0, None, 1), short(1.0, None, 1), replicas=1, failures=((0, 1.0, 3.0),))
     (replica,) = of.simulation().fleet.replicas
     assert replica.busy_s == pytest.approx(2 * prefill_s(1))
 
 
-def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_part() -> None:
+def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_part():
     half_s = load_s(1) / 2
     of = case(short(0.0, 0, 1), short(9.0, 0, 1), placement="contiguous", failures=((0, half_s, 5.0),))
     replicas = of.but(eviction="on_demand").simulation().fleet.replicas
@@ -134,7 +132,7 @@ def test_how_busy_its_host_link_was_goes_on_and_a_load_that_broke_off_counts_in_
     assert links == pytest.approx([half_s + load_s(1), load_s(1)])
 
 
-def test_failures_are_written_down_with_what_they_cost() -> None:
+def test_failures_are_written_down_with_what_they_cost():
     """The first runs, the second waits, and both go on elsewhere; no other replica holds their adapter."""
     at_s = SIXTH_S + load_s(1) + 0.01
     rows = (LONG._replace(adapter=0), LONG._replace(adapter=0))
@@ -146,7 +144,6 @@ def test_failures_are_written_down_with_what_they_cost() -> None:
     assert late.time_s == 99.0
     makespan_s = simulation.recorder.last_s
     facts = failure_facts(simulation, makespan_s)
-    assert facts is not None
     assert [one["host"] for one in facts["each"]] == [0], "what fails after all requests is of no consequence"
     counts = {"failures": 1, "hosts": 1, "requests": 2, "restarted": 1}
     counts |= {"recomputed_tokens": 15, "lost_adapters": 1, "storage_loads": 1}
@@ -172,14 +169,14 @@ def one(arrival_s: float, adapter: int | None) -> Row:
     return Row(arrival_s, adapter, 9, 1, 1)
 
 
-def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower() -> None:
+def test_the_step_under_way_goes_on_as_it_began_and_the_next_is_slower():
     """It gets slow in the middle of the sixth step, and is itself again in the middle of a slow one."""
     until_s = SEVENTH_S + 3 * steps_s(2, 16) + 0.01
     table = alone(LONG, stragglers=((0, SIXTH_S + 0.01, until_s, 3.0),)).table()
     assert table.finish_s[0] == pytest.approx(SEVENTH_S + 3 * steps_s(3, 16) + steps_s(39 - 9, 19))
 
 
-def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow() -> None:
+def test_at_the_very_moment_of_a_boundary_the_next_step_is_slow():
     table = alone(LONG, stragglers=((0, SIXTH_S, None, 2.0),)).table()
     assert table.finish_s[0] == pytest.approx(SIXTH_S + 2 * steps_s(34, 15))
 
@@ -210,17 +207,16 @@ MERGES = {"scheduler": "merged_only", "loader": "cached"}
         "only the one that straggles is slow",
     ],
 )
-def test_what_is_slow(row: Row, changes: dict[str, object], cold_s: float, ttft_s: float) -> None:
+def test_what_is_slow(row, changes, cold_s, ttft_s):
     found = alone(row, **changes).table().loc[0]
     assert (found.cold_start_s, found.ttft_s) == pytest.approx((cold_s, ttft_s))
 
 
-def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -> None:
+def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network():
     of = alone(one(1.0, 0), replicas=2, adapter_pool="distributed", placement="contiguous")
     simulation = Simulation(of.but(slow_links=((1, 0.0, None, 8.0),)).scenario())
     simulation.run()
     stores = simulation.store
-    assert stores is not None
     to_host = [replica.host_link.to_host for replica in simulation.fleet.replicas]
     for links in (stores._sends, stores._receives, to_host):
         assert [link.slowdown for link in links] == [1.0, 8.0]
@@ -230,7 +226,7 @@ def test_a_host_with_slow_links_is_slow_to_give_and_to_take_over_the_network() -
     assert cold_s == pytest.approx(load_s(1)), "the other's are as they were"
 
 
-def test_a_host_that_comes_back_is_as_slow_as_it_was_and_so_is_each_of_its_replicas() -> None:
+def test_a_host_that_comes_back_is_as_slow_as_it_was_and_so_is_each_of_its_replicas():
     slow = {"stragglers": ((0, 0.0, None, 2.0),), "slow_links": ((0, 0.0, None, 8.0),)}
     back = {"failures": ((0, 1.0, 2.0),)} | slow
     assert alone(one(3.0, 0), **back).table().ttft_s[0] == pytest.approx(8 * load_s(1) + 2 * prefill_s(9))
@@ -239,7 +235,7 @@ def test_a_host_that_comes_back_is_as_slow_as_it_was_and_so_is_each_of_its_repli
     assert table.cold_start_s[1] == pytest.approx(8 * load_s(1))
 
 
-def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it() -> None:
+def test_what_begins_when_the_one_before_it_ends_is_not_ended_with_it():
     """Whatever the order in which they are listed."""
     slow = ((0, 2.0, 3.0, 4.0), (0, 1.0, 2.0, 2.0))
     table = alone(one(2.5, 0), stragglers=slow, slow_links=slow).table()

@@ -180,8 +180,8 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @given(data=st.data())
-@share(1 / 4)
-def test_fast_forward_equals_the_plain_loop(family: str, data: st.DataObject) -> None:
+@share(1 / 6)
+def test_fast_forward_equals_the_plain_loop(family, data):
     case = data.draw(FAMILIES[family])
     fast, plain = case.simulation(), case.simulation(fast_forward=False)
     assert_same(fast, plain)
@@ -282,7 +282,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("case", FOUND.values(), ids=FOUND)
-def test_it_does_also_where_it_did_not_once(case: Case) -> None:
+def test_it_does_also_where_it_did_not_once(case):
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
@@ -301,7 +301,7 @@ class Looks(Migration):
 
 @given(draws.family(loaders=("asynchronous", "cpu_assisted")) | draws.pressed())
 @share(1 / 3)
-def test_a_look_in_the_middle_of_a_window_sees_the_memory_of_the_plain_loop(case: Case) -> None:
+def test_a_look_in_the_middle_of_a_window_sees_the_memory_of_the_plain_loop(case):
     """The KV of requests that do not decode has not grown meanwhile."""
     seen = []
     for fast_forward in (True, False):
@@ -324,7 +324,7 @@ class Windows(Part):
             self.seen.append((window.finish, window.full, window.stop))
 
 
-def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short() -> None:
+def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short():
     """Blocks of four: two contexts of 5 hold 16 of 30 slots, of 9 they hold 24, and of 13, after 8 steps, too many.
 
     The last request is then preempted, and the other goes on alone, with as many slots as it can need.
@@ -333,12 +333,11 @@ def test_a_window_knows_when_it_finishes_a_member_and_when_kv_may_be_short() -> 
     case = Case(rows=rows, capacity=30, reserve="paged", watermark=0.0, max_wait_tokens=99)
     simulation = observed(case.scenario(), Windows)
     windows = simulation.fleet.replicas[0].part(Windows)
-    assert windows is not None
     assert windows.seen[:2] == [(19, 8, 8), (11, 11, 11)]
     assert simulation.recorder.preemptions == 1
 
 
-def test_fast_forward_needs_fewer_boundaries() -> None:
+def test_fast_forward_needs_fewer_boundaries():
     """Ten requests at once for three adapters, with long answers of different lengths."""
     burst = Case(rows=tuple(Row(0.0, i % 3, 10, 50 + i, 60) for i in range(10)), max_wait_tokens=0)
     fast, plain = burst.simulation(), burst.simulation(fast_forward=False)

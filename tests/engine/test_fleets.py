@@ -3,20 +3,18 @@
 That fast-forward equals the plain loop there as well is in test_fast_forward.py.
 """
 
-from __future__ import annotations
-
 from hypothesis import event, given
 from hypothesis import strategies as st
 
 from experiments.torture.watch import watched
-from tests.engine.cases import Case, fleets
+from tests.engine.cases import fleets
 from tests.engine.observing import holds_nothing
 from tests.examples import share
 
 
 @given(fleets(), st.booleans())
 @share(2 / 3)
-def test_every_request_ends_whichever_replicas_come_and_go(case: Case, fast_forward: bool) -> None:
+def test_every_request_ends_whichever_replicas_come_and_go(case, fast_forward):
     simulation = watched(case.scenario(fast_forward=fast_forward))
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()

@@ -1,7 +1,5 @@
 """Engines that share a GPU: alone as ever, together as long as all their parts on the GPU."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 
@@ -26,7 +24,7 @@ class Gpu(SharedGpu):
             self.set_busy(id, True)
 
 
-def test_engines_together_take_the_sum_of_their_parts_on_the_gpu() -> None:
+def test_engines_together_take_the_sum_of_their_parts_on_the_gpu():
     shared = Gpu(0, 1, 2)
     assert shared.launch(0, 10.0, 0.5, 4.0, DECODES) == (10.0, 0.5), "the others ran nothing yet"
     assert shared.launch(1, 8.0, 0.25, 3.0, DECODES) == (6.0 + 5.0, 0.25 * 3)
@@ -50,9 +48,7 @@ def test_engines_together_take_the_sum_of_their_parts_on_the_gpu() -> None:
         "host time is at most the whole iteration",
     ],
 )
-def test_an_iteration_beside_another_engine(
-    others: tuple[float, ...], then: tuple[bool, ...], own: tuple[float, ...], took: tuple[float, ...]
-) -> None:
+def test_an_iteration_beside_another_engine(others, then, own, took):
     """The other one is then idle, or busy again."""
     shared = Gpu(0, 1)
     shared.launch(0, *others, DECODES)
@@ -61,7 +57,7 @@ def test_an_iteration_beside_another_engine(
     assert shared.launch(1, *own, DECODES) == took
 
 
-def test_the_others_hear_of_a_change_and_of_nothing_else() -> None:
+def test_the_others_hear_of_a_change_and_of_nothing_else():
     """Between work and idleness, and between prefill and decode."""
     shared = Gpu(1)
     for busy in (True, False, False):
@@ -73,7 +69,7 @@ def test_the_others_hear_of_a_change_and_of_nothing_else() -> None:
     assert shared.heard == [[2, 2, 2], [2, 2, 2], []]
 
 
-def test_asking_for_a_price_launches_nothing() -> None:
+def test_asking_for_a_price_launches_nothing():
     shared = Gpu(0, 1)
     shared.launch(0, 10.0, 0.5, 4.0, DECODES)
     before = [list(heard) for heard in shared.heard]
@@ -106,7 +102,7 @@ def test_together_both_take_the_sum_of_their_parts_and_then_each_its_own_time_ag
     assert table.finish_s[0] == P + step_s(5) + crowded_s + step_s(7)
 
 
-def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to() -> None:
+def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to():
     """Both start at once, the lower number first: it does not know of the other's prefill before its first step.
 
     During that step the other goes over to decode, and during the next one it is done.
@@ -122,7 +118,7 @@ def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to() -> 
     assert table.finish_s[0] == pytest.approx(beside_decode_s + step_s(7), abs=1e-12)
 
 
-def test_engines_on_different_gpus_do_not_meet_and_the_last_gpu_may_have_fewer() -> None:
+def test_engines_on_different_gpus_do_not_meet_and_the_last_gpu_may_have_fewer():
     alone_s = P + steps_s(3, 5)
     table = ran(*((0.0, 4, 4),) * 4, replicas=4)
     assert table.latency_s[0] == table.latency_s[2] > alone_s

@@ -1,7 +1,5 @@
 """Hooks: gathered from parts once, only where a part defines them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -70,13 +68,13 @@ def replica(**changes: object) -> Replica:
     return Simulation(CASE.but(**changes).scenario()).fleet.replicas[0]
 
 
-def test_what_passes_before_an_iteration_counts_for_every_one() -> None:
+def test_what_passes_before_an_iteration_counts_for_every_one():
     scenario = Case(rows=(Row(0.0, None, 4, 6, 6),)).scenario()
     (row,) = observed(scenario, lambda replica: Delaying()).recorder.requests().itertuples()
     assert row.finish_s == pytest.approx(6 * 2**-5 + prefill_s(4) + steps_s(5, 5), rel=1e-12)
 
 
-def test_a_copy_to_the_host_does_not_shorten_another_wait() -> None:
+def test_a_copy_to_the_host_does_not_shorten_another_wait():
     swapping = replica(preemption="swap", reserve="paged")
     swapping.stall(100.0)
     assert swapping.table._swap_out is not None
@@ -84,7 +82,7 @@ def test_a_copy_to_the_host_does_not_shorten_another_wait() -> None:
     assert swapping.runner.stalled_until_s == 100.0
 
 
-def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
+def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it():
     quiet, bounded, released = Part(), Bounded(), Released()
     hooks = Hooks((quiet, bounded, released))
     assert hooks.parts == (quiet, bounded, released)
@@ -94,7 +92,7 @@ def test_a_hook_is_gathered_only_from_parts_whose_class_defines_it() -> None:
     assert not any(getattr(hooks, name) for name in HOOKS if name not in ("on_turn", "on_release"))
 
 
-def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound() -> None:
+def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound():
     other = {"awaits", "outlives_requests", "inherit_counters", "next_s", "requires", "steps"}
     assert {name for name in vars(Part) if not name.startswith("_")} - other == set(HOOKS)
     assert not any(getattr(NO_HOOKS, name) for name in (*HOOKS, "bounds", "parts"))
@@ -103,7 +101,7 @@ def test_every_hook_of_a_part_is_gathered_or_asked_as_a_bound() -> None:
 @pytest.mark.parametrize(
     "scheduler, loader, eviction", [("fcfs", "blocking", "lru"), ("early_abort", "cached", "on_demand")]
 )
-def test_a_plain_replica_has_no_part_and_no_hook(scheduler: str, loader: str, eviction: str) -> None:
+def test_a_plain_replica_has_no_part_and_no_hook(scheduler, loader, eviction):
     """S-LoRA's: unified paging, adapters that are loaded before the prefill, and an ordinary scheduler."""
     plain = replica(scheduler=scheduler, loader=loader, eviction=eviction)
     assert plain.hooks.parts == plain.hooks.bounds == ()
@@ -131,9 +129,7 @@ CACHED: dict[str, object] = {"prefix_caching": True, "reserve": "full"}
         ),
     ],
 )
-def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
-    changes: dict[str, object], kinds: list[type[Part]]
-) -> None:
+def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(changes, kinds):
     found = replica(**changes)
     parts = [type(part) for part in found.hooks.parts if type(part).__name__ != "Merging"]
     assert (set(parts), len(parts)) == (set(kinds), len(kinds))
@@ -141,7 +137,7 @@ def test_a_replica_has_the_parts_of_its_mechanisms_and_no_others(
     assert (type(found.loader) is OverlappedLoader) == (InFlightCopies in kinds)
 
 
-def test_parts_of_the_scenario_come_after_the_system_s_in_their_order() -> None:
+def test_parts_of_the_scenario_come_after_the_system_s_in_their_order():
     own = (lambda replica: Bounded(), lambda replica: Released())
     scenario = replace(CASE.but(scheduler="chunked_prefill").scenario(), parts=own)
     parts = Simulation(scenario).fleet.replicas[0].hooks.parts
@@ -149,14 +145,13 @@ def test_parts_of_the_scenario_come_after_the_system_s_in_their_order() -> None:
 
 
 @BOTH
-def test_a_part_gets_the_boundaries_that_it_needs_and_changes_nothing_else(fast_forward: bool) -> None:
+def test_a_part_gets_the_boundaries_that_it_needs_and_changes_nothing_else(fast_forward):
     """Windows of at most three steps, and one that ends at the first boundary from second 1 on."""
     case = Case(rows=(Row(0.0, None, 8, 90, 90), Row(0.0, None, 4, 3, 3)))
     simulation = observed(case.scenario(fast_forward=fast_forward), lambda replica: Released())
     recorder, plain = simulation.recorder, case.run(fast_forward=fast_forward)
     assert recorder.requests().equals(plain.requests())
     part = simulation.fleet.replicas[0].part(Released)
-    assert part is not None
     assert part.ids == [1, 0]
     if fast_forward:
         assert recorder.boundaries > max(plain.boundaries, 89 / 3)

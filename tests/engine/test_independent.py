@@ -1,12 +1,10 @@
 """Replicas that do not affect each other give the same result in turns, on any number of cores, as all together."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -63,7 +61,6 @@ def recorded(simulation: Simulation) -> dict[str, Any]:
     """All that the files of a run are made of."""
     recorder = simulation.recorder
     end_s = max(recorder.last_s, simulation.clock.now)
-    assert recorder.timeline is not None
     return {
         "requests": recorder.requests(),
         "timeline": recorder.timeline.frame(),
@@ -105,14 +102,14 @@ def slices_of(requests: int) -> Iterator[None]:
 
 @given(fleets(), st.sampled_from((1, 2, 8, 512)))
 @examples(1 / 2)
-def test_turns_give_what_all_replicas_together_give(case: Case, size: int):
+def test_turns_give_what_all_replicas_together_give(case, size):
     with slices_of(size):
         assert_same(in_turns(case.scenario()), together(case.scenario()))
 
 
 @given(fleets(), st.integers(2, 4), st.sampled_from((1, 8, 512)))
 @examples(0.05)
-def test_so_do_several_cores(case: Case, cores: int, size: int):
+def test_so_do_several_cores(case, cores, size):
     with slices_of(size):
         assert_same(in_turns(case.scenario(), cores), together(case.scenario()))
 
@@ -126,7 +123,7 @@ def test_so_do_several_cores(case: Case, cores: int, size: int):
     ],
     ids=" ".join,
 )
-def test_whole_systems_too(overrides: tuple[str, ...]):
+def test_whole_systems_too(overrides):
     expected = together(scenario([*SMALL, *overrides]))
     for cores in (1, 2):
         with slices_of(3):
@@ -200,7 +197,7 @@ PACKED = ("gpu=a100_80g", "workload.adapters=6", "cluster.engines_per_gpu=3", "r
     ],
     ids=" ".join,
 )
-def test_replicas_with_something_between_them_are_not_independent(overrides: tuple[str, ...]):
+def test_replicas_with_something_between_them_are_not_independent(overrides):
     made = scenario([*SMALL, *overrides])
     assert not independent(made, Simulation(made).fleet.replicas)
 
@@ -238,9 +235,7 @@ class Given(Fcfs):
         ("scheduler", partial(Given, state=object()), False),
     ],
 )
-def test_a_kernel_of_ones_own_and_an_object_that_policies_share_connect_replicas(
-    slot: str, make: Callable[..., Any], alone: bool
-):
+def test_a_kernel_of_ones_own_and_an_object_that_policies_share_connect_replicas(slot, make, alone):
     made = with_policies(**{slot: make})
     assert independent(made, Simulation(made).fleet.replicas) == alone
 
@@ -340,7 +335,7 @@ class Stuck(Breaks):
 
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(("scheduler", "kind"), [(Breaks, InputError), (Wrong, RuntimeError)])
-def test_an_error_of_a_policy_is_raised(scheduler: type[Fcfs], kind: type[Exception], cores: int):
+def test_an_error_of_a_policy_is_raised(scheduler, kind, cores):
     with pytest.raises(kind if cores == 2 else Exception, match="has had enough") as raised:
         Simulation(with_policies(scheduler=scheduler)).run(cores=cores)
     notes = "".join(getattr(raised.value, "__notes__", []))
@@ -362,7 +357,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("cores", [1, 2])
-def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int):
+def test_an_interrupt_leaves_all_replicas_at_one_time(cores):
     Stops.came.value = 0
     simulation = Simulation(with_policies(scheduler=Stops))
     with pytest.raises(KeyboardInterrupt), slices_of(2):
@@ -378,7 +373,7 @@ def test_an_interrupt_leaves_all_replicas_at_one_time(cores: int):
 
 @pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("cores", [1, 2])
-def test_a_second_interrupt_waits_for_nothing(cores: int):
+def test_a_second_interrupt_waits_for_nothing(cores):
     others = multiprocessing.active_children()
     simulation = Simulation(with_policies(scheduler=Stuck))
     with pytest.raises(KeyboardInterrupt):

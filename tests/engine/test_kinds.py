@@ -1,7 +1,5 @@
 """Replicas on other GPUs or with other limits: each has its own times and memory, and policies are told so."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +25,7 @@ def case(*rows: Row, **changes: object) -> Case:
     return Case(rows=rows, **(known | changes))  # type: ignore[arg-type]
 
 
-def test_each_has_its_own_memory_and_one_that_is_too_small_for_a_request_is_not_asked() -> None:
+def test_each_has_its_own_memory_and_one_that_is_too_small_for_a_request_is_not_asked():
     """Of three the last has half as much memory again; what fits none is rejected."""
     large, small, huge = (Row(i / 10, None, prompt, 10, 10) for i, prompt in enumerate((90, 9, 300)))
     simulation = case(large, small, huge, capacity=80, replicas=3, router="most_idle").simulation()
@@ -38,7 +36,7 @@ def test_each_has_its_own_memory_and_one_that_is_too_small_for_a_request_is_not_
     assert simulation.view.kv_token_budgets.tolist() == [80, 80, 120]
 
 
-def test_routers_are_told_each_ones_times() -> None:
+def test_routers_are_told_each_ones_times():
     """Of two empty replicas the rank-aware router prefers the faster; alike, the first."""
     simulation = case(ONE, replicas=3, others=2, router="rank_aware").simulation()
     costs = RankAware().one_by_one(Request(9, None, 9.0, 10, 10), simulation.view, 10.0)
@@ -71,7 +69,7 @@ def long(adapter: int) -> Row:
 
 
 @pytest.mark.parametrize("router", ROUTERS)
-def test_no_router_sends_a_rank_to_slots_that_do_not_hold_it(router: str) -> None:
+def test_no_router_sends_a_rank_to_slots_that_do_not_hold_it(router):
     rows = tuple(short(i / 20, (LOW, HIGH, None)[i % 3]) for i in range(30))
     table = slots(*rows, replicas=4, others=1, router=router).table()
     assert (table.status == "finished").all()
@@ -79,7 +77,7 @@ def test_no_router_sends_a_rank_to_slots_that_do_not_hold_it(router: str) -> Non
     assert (table.replica[0::3] != 3).any()
 
 
-def test_each_has_slots_of_its_own_size_and_number() -> None:
+def test_each_has_slots_of_its_own_size_and_number():
     """One slot of rank 8 makes the second of two requests wait; two of rank 1 hold both adapters of rank 1."""
     simulation = slots(short(0.0, HIGH), short(0.0, 2), ranks=(1, 8, 8)).simulation()
     assert [[each.kv_tokens for each in own] for own in simulation.fleet.adapters] == [[4] * 3, [32] * 3]
@@ -91,7 +89,7 @@ def test_each_has_slots_of_its_own_size_and_number() -> None:
     assert both.table().queue_s.max() == pytest.approx(load_s(1) + load_s(1))
 
 
-def test_policies_and_facts_have_the_limits_of_each() -> None:
+def test_policies_and_facts_have_the_limits_of_each():
     of = slots(short(0.0, LOW), short(0.1, HIGH))
     simulation = of.but(own=of.own | {"max_cpu_loras": 1}).simulation()
     assert adapter_facts(simulation, 1.0)["host_adapters"] == [2, 1]
@@ -111,7 +109,7 @@ def test_policies_and_facts_have_the_limits_of_each() -> None:
         ((short(0.0, 2), short(0.0, HIGH)), {"ranks": (1, 8, 9)}, "no replica is left that holds rank 9"),
     ],
 )
-def test_why_a_rank_cannot_be_served_is_said(rows: tuple[Row, ...], changes: dict[str, object], reason: str):
+def test_why_a_rank_cannot_be_served_is_said(rows, changes, reason):
     table = slots(*rows, **changes).table()
     assert table.status.tolist() == ["rejected", "finished"]
     assert table.reason[0] == reason
@@ -126,7 +124,7 @@ class Wrong(Placement):
         return Placed(serves, preloads, {HIGH: np.array([0.5, 0.5])})
 
 
-def test_a_placement_is_kept_only_where_the_rank_is_held() -> None:
+def test_a_placement_is_kept_only_where_the_rank_is_held():
     of = slots(short(0.0, HIGH), short(0.0, 2), ranks=(1, 8, 8), replicas=3)
     simulation = Simulation(of.scenario(placement=Wrong()))
     planner, caches = simulation.placement, simulation.fleet.caches
@@ -136,7 +134,7 @@ def test_a_placement_is_kept_only_where_the_rank_is_held() -> None:
     assert simulation.run().requests().replica.tolist() == [2, 2]
 
 
-def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held() -> None:
+def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held():
     def all_to_the_first(view: ClusterView) -> Plan:
         moves = tuple(Move(request, 1, 0) for request in view.requests_of(1))
         return Plan(moves, "all to the first", copies=(Copy(view.adapters[HIGH], 0),))
@@ -149,7 +147,7 @@ def test_neither_requests_nor_adapters_move_where_the_rank_is_not_held() -> None
 
 
 @pytest.mark.parametrize("back_s, status", [(2.0, "finished"), (None, "rejected")])
-def test_a_rank_waits_for_the_host_that_holds_it_if_that_comes_back(back_s: float | None, status: str):
+def test_a_rank_waits_for_the_host_that_holds_it_if_that_comes_back(back_s, status):
     table = slots(long(HIGH), short(1.0, HIGH), short(1.0, LOW), failures=((1, 0.5, back_s),)).table()
     assert table.status.tolist() == [status, status, "finished"]
     if back_s is None:

@@ -1,9 +1,6 @@
 """What a router is told of replicas equals sums over the requests, at every arrival."""
 
-from __future__ import annotations
-
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -73,13 +70,10 @@ class Audit(Router):
 
 @given(family(loaders=tuple(LOADERS), engines_per_gpu=(1, 2)) | divided(loaders=tuple(LOADERS)))
 @share(1 / 3)
-def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> None:
+def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case):
     """Preempted, given up, moved or waiting for their weights."""
-    scenario = case.but(migrates_every_s=0.125).scenario()
     audit = Audit()
-    simulation = audit.simulation = Simulation(
-        replace(scenario, policies=replace(scenario.policies, router=audit))
-    )
+    simulation = audit.simulation = Simulation(case.but(migrates_every_s=0.125).scenario(router=audit))
     simulation.run()
     for load in (simulation.view.loads.all, simulation.view.loads.waiting):
         assert not load.sums.any(), "all requests have left"
@@ -90,14 +84,10 @@ def test_loads_are_the_sums_over_the_requests_that_a_replica_has(case: Case) -> 
 
 
 @pytest.mark.parametrize("first", [0, 1, 5])
-def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first: int) -> None:
+def test_of_a_replica_that_was_replaced_a_router_sees_what_the_new_one_has(first):
     """The router asks from its `first` request on; the host of replica 0 fails and comes back before the fourth."""
     rows = tuple(Row(float(i), i % 3, 4, 20, 20) for i in range(9))
-    case = Case(
-        rows=rows, ranks=(1, 2, 4), capacity=1000, replicas=2, failures=((0, 2.5, 2.75), (0, 5.5, 5.75))
-    )
-    scenario, audit = case.scenario(), Audit(first)
-    policies = replace(scenario.policies, router=audit)
-    simulation = audit.simulation = Simulation(replace(scenario, policies=policies))
+    case, audit = Case(rows=rows, replicas=2, failures=((0, 2.5, 2.75), (0, 5.5, 5.75))), Audit(first)
+    simulation = audit.simulation = Simulation(case.scenario(router=audit))
     simulation.run()
     assert audit.asked >= len(rows)

@@ -34,7 +34,7 @@ def server_of(simulation: Simulation) -> LoraServer:
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus: int) -> None:
+def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus):
     """A prefill of 10 tokens, and then 20 steps of one sequence, each charged what does not hide."""
     simulation = ALONE.but(lora_server_gpus=gpus).simulation()
     remote = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 2**-9, 2.0**40))
@@ -52,7 +52,7 @@ def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus:
     assert server_of(simulation).busy_s == pytest.approx(20 * lora_s + prefill_s)
 
 
-def test_nothing_hides_behind_attention() -> None:
+def test_nothing_hides_behind_attention():
     """The exchange and the server's kernels hide behind the weights that are read; attention comes on top of that."""
     runner = ALONE.simulation().fleet.replicas[0].runner
     assert isinstance(runner, RemoteRunner)
@@ -75,7 +75,7 @@ def test_nothing_hides_behind_attention() -> None:
     assert more_s == pytest.approx([squares_s, contexts_s, squares_s + contexts_s])
 
 
-def test_replicas_share_its_time() -> None:
+def test_replicas_share_its_time():
     """With LoRA work that is longer than all else, eight replicas wait for each other, and more GPUs help."""
     slow = {**COEFFICIENTS, "kernels.mbgmv.decode.intercept_s": 1.0}
     rows = tuple(Row(0.0, 1, 10, 21, 21) for _ in range(8))
@@ -86,7 +86,7 @@ def test_replicas_share_its_time() -> None:
     assert last_s[2] < last_s[1] / 3
 
 
-def test_replicas_share_its_network_cards() -> None:
+def test_replicas_share_its_network_cards():
     """With activations that take longer than all else, a card has to send or take in what eight replicas ask for."""
     rows = tuple(Row(0.0, 1, 10, 21, 21) for _ in range(8))
     crowd = ALONE.but(rows=rows, replicas=8, network_bytes_per_s=64.0)
@@ -111,7 +111,7 @@ class EndsWindows(Part):
 
 
 @pytest.mark.parametrize("replicas, gpus", [(1, 1), (3, 2)])
-def test_what_a_step_takes_does_not_depend_on_when_its_window_began(replicas: int, gpus: int) -> None:
+def test_what_a_step_takes_does_not_depend_on_when_its_window_began(replicas, gpus):
     """Contexts outgrow what the server takes in the middle of a window."""
     c = COEFFICIENTS | {"kernels.mbgmv.decode.intercept_s": 2**-5}
     rows = tuple(Row(0.0, i % 3, 10, 300, 300) for i in range(2 * replicas))
@@ -125,9 +125,7 @@ def test_what_a_step_takes_does_not_depend_on_when_its_window_began(replicas: in
 
 
 @given(served())
-def test_fast_forward_equals_the_plain_loop_memory_fits_and_no_gpu_is_busier_than_it_can_be(
-    case: Case,
-) -> None:
+def test_fast_forward_equals_the_plain_loop_memory_fits_and_no_gpu_is_busier_than_it_can_be(case):
     fast, plain = watched(case.scenario()), case.simulation(fast_forward=False)
     assert_same(fast, plain)
     server = server_of(fast)
@@ -136,7 +134,7 @@ def test_fast_forward_equals_the_plain_loop_memory_fits_and_no_gpu_is_busier_tha
     assert fast.recorder.adapter_loads == 0
 
 
-def test_quantised_adapters_are_loaded_faster() -> None:
+def test_quantised_adapters_are_loaded_faster():
     """64 bytes a rank become 32 and a scale of 2 for every 64 weights."""
     rows = (Row(0.0, 1, 10, 4, 4),)
     waits = [Case(rows=rows, adapter_bits=bits).table().cold_start_s[0] for bits in (None, 8, 4)]
@@ -145,7 +143,7 @@ def test_quantised_adapters_are_loaded_faster() -> None:
     assert waits == [c["adapter_load.latency_s"] + size / c["adapter_load.bytes_per_s"] for size in sizes]
 
 
-def test_adapters_that_the_server_cannot_hold_are_refused() -> None:
+def test_adapters_that_the_server_cannot_hold_are_refused():
     gpu = Gpu("small", 200, 1e9, 1e12, Link("host", 0, 1), Link("peer", 0, 1))
     scenario = replace(ALONE.scenario(), gpu=gpu)
     with pytest.raises(InputError, match="must be at least 3: the adapters have 0"):

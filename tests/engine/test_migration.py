@@ -1,15 +1,11 @@
 """Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Copy, Migration, Move, Plan
 from simlora.policies.placement.base import Placed, Placement
@@ -43,7 +39,7 @@ def second(period_s: float, **more: object) -> Planned:
     return moves(1, period_s, **more)
 
 
-def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there() -> None:
+def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there():
     recorder = run(LONG, SHORT, migration=second(2**-4))
     row = recorder.requests().loc[1]
     (moved,) = recorder.journal.moved
@@ -55,9 +51,7 @@ def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there() -
 
 @BOTH
 @pytest.mark.parametrize("back_s", [None, 1.0])
-def test_a_request_whose_new_replica_has_failed_when_it_leaves_is_routed_anew(
-    fast_forward: bool, back_s: float | None
-) -> None:
+def test_a_request_whose_new_replica_has_failed_when_it_leaves_is_routed_anew(fast_forward, back_s):
     """The step under way at the decision, 1/16 s, ends after the host of replica 1 has failed."""
     fails = ((1, 2**-4 + 2**-14, back_s),)
     recorder = run(LONG, SHORT, migration=second(2**-4), fast_forward=fast_forward, failures=fails)
@@ -75,7 +69,7 @@ class FirstOpen(ToTheFirst):
 
 
 @BOTH
-def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_forward: bool) -> None:
+def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_forward):
     """Replica 0 fails between the plan and the end of its step; the request goes on at 1, and may go back to 0."""
 
     def there_and_back(view: ClusterView) -> Plan:
@@ -90,7 +84,7 @@ def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_f
     assert (last.request_id, last.source, last.target, last.reason) == (1, 1, 0, "to the other one")
 
 
-def test_a_plan_is_carried_out_once_it_is_decided() -> None:
+def test_a_plan_is_carried_out_once_it_is_decided():
     migration = second(2**-4, delay_s=2**-3)
     (moved,) = run(LONG, SHORT, migration=migration).journal.moved
     assert moved.decided_s == 2**-4
@@ -98,7 +92,7 @@ def test_a_plan_is_carried_out_once_it_is_decided() -> None:
     assert migration.looks[:2] == [2**-4, 2**-2], "there is no look while it is being decided"
 
 
-def test_a_request_that_has_ended_when_it_is_decided_does_not_move_and_nothing_is_loaded_for_it() -> None:
+def test_a_request_that_has_ended_when_it_is_decided_does_not_move_and_nothing_is_loaded_for_it():
     migration = second(2**-5, delay_s=5.0)
     journal = run(LONG, SHORT, migration=migration, max_num_seqs=2).journal
     assert (journal.moved, journal.planned[0][1:]) == ([], (1, True, "two there, none here"))
@@ -109,7 +103,7 @@ def test_a_request_that_has_ended_when_it_is_decided_does_not_move_and_nothing_i
     )
 
 
-def test_nothing_moves_without_a_solution_and_the_journal_says_so() -> None:
+def test_nothing_moves_without_a_solution_and_the_journal_says_so():
     migration = Planned(lambda view: Plan((), "no solution", solved=False), 2**-4)
     recorder = run(LONG, SHORT, migration=migration)
     assert recorder.requests().equals(run(LONG, SHORT, migration=stays()).requests())
@@ -118,9 +112,7 @@ def test_nothing_moves_without_a_solution_and_the_journal_says_so() -> None:
 
 
 @pytest.mark.parametrize("brings, waits_s", [(False, load_s(4)), (True, 0.0)])
-def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(
-    brings: bool, waits_s: float
-) -> None:
+def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(brings, waits_s):
     """The idle replica loads it from the moment of the plan on; the request comes when a step is over."""
     rows = (Row(0.0, 0, 400, 40, 40), Row(0.0, 2, 4, 3, 3))
     recorder = run(*rows, migration=second(2**-8, brings=brings))
@@ -143,17 +135,16 @@ class Fixed(Placement):
 FIRST = np.array([0], dtype=np.int64)
 
 
-def test_no_request_moves_to_where_its_adapter_must_not_be_nor_to_what_could_never_hold_it() -> None:
+def test_no_request_moves_to_where_its_adapter_must_not_be_nor_to_what_could_never_hold_it():
     apart = Fixed(serves={2: FIRST})
     assert run(LONG, Row(0.0, 2, 4, 3, 3), migration=second(2**-4), placement=apart).journal.moved == []
     rows = (LONG, Row(0.0, None, 60, 3, 3))
-    scenario = CASE.but(rows=rows).scenario(migration=second(2**-4), router=ToTheFirst())
-    cluster = replace(scenario.cluster, kv_token_budgets=(1000, 50))
-    assert Simulation(replace(scenario, cluster=cluster)).run().journal.moved == []
+    case = CASE.but(rows=rows, kv_token_budgets=(1000, 50))
+    assert case.run(migration=second(2**-4), router=ToTheFirst()).journal.moved == []
 
 
 @pytest.mark.parametrize("capacity, loads", [(1000, 0), (28, 0), (27, 1)])
-def test_no_request_waits_for_what_was_preloaded_as_far_as_there_was_room(capacity: int, loads: int) -> None:
+def test_no_request_waits_for_what_was_preloaded_as_far_as_there_was_room(capacity, loads):
     """All adapters lie in HBM from the start, in 4, 8 and 16 slots, which counts as no load."""
     preloaded = Fixed(preloads={0: FIRST, 1: FIRST, 2: FIRST})
     rows = (Row(0.0, 0, 4, 1, 1), Row(0.0, 2, 4, 1, 1))
@@ -177,7 +168,7 @@ class Looks(Migration):
         return Plan()
 
 
-def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
+def test_execution_counts_from_the_start_and_not_from_the_arrival():
     migration, rows = Looks(), (LONG, SHORT, LONG._replace(arrival_s=5.0))
     table = run(*rows, migration=migration).requests()
     seconds = (table.finish_s - table.admitted_s).mean()
@@ -185,7 +176,7 @@ def test_execution_counts_from_the_start_and_not_from_the_arrival() -> None:
     assert table.queue_s[1] > seconds
 
 
-def test_an_adapter_is_loaded_by_the_first_request_that_a_plan_moves_and_waiting_costs_no_tokens() -> None:
+def test_an_adapter_is_loaded_by_the_first_request_that_a_plan_moves_and_waiting_costs_no_tokens():
     rows = (LONG, *(Row(0.0, adapter, 4, 3, 3) for adapter in (1, 1, 2, None)))
     rest = Planned(
         lambda view: Plan(tuple(Move(r, 0, 1) for r in view.requests_of(0)[1:]), "all at once"), 2**-8
@@ -195,14 +186,14 @@ def test_an_adapter_is_loaded_by_the_first_request_that_a_plan_moves_and_waiting
     assert [move.recomputed_tokens for move in moved] == [0, 0, 0, 0]
 
 
-def test_chunks_that_are_thrown_away_count_as_recomputed() -> None:
+def test_chunks_that_are_thrown_away_count_as_recomputed():
     rows = (LONG, Row(0.0, None, 60, 3, 3))
     recorder = run(*rows, migration=second(2**-5), scheduler="chunked_prefill", max_num_seqs=1000)
     (moved,) = recorder.journal.moved
     assert 0 < moved.recomputed_tokens < 60
 
 
-def test_a_copy_is_there_for_requests_to_come() -> None:
+def test_a_copy_is_there_for_requests_to_come():
     """Replica 1 has nothing to do but to load it; requests are counted as they arrive."""
     asked: list[list[int]] = []
 
@@ -221,7 +212,7 @@ def test_a_copy_is_there_for_requests_to_come() -> None:
 @pytest.mark.parametrize(
     "scheduler, reserve", [("fcfs", "full"), ("fcfs", "peak"), ("chunked_prefill", "paged")]
 )
-def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(scheduler: str, reserve: str):
+def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(scheduler, reserve):
     """The third is refused for its memory; the second, which came before it, is there before it could fit."""
     rows = (Row(0.0, None, 10, 40, 40), Row(0.0, None, 4, 30, 30), Row(0.05, None, 60, 30, 30))
     case = CASE.but(rows=rows, capacity=110, reserve=reserve, scheduler=scheduler, max_num_seqs=1000)
@@ -252,7 +243,7 @@ class Swing(Migration):
         return Plan(tuple(moves), "why not")
 
 
-def test_a_sending_that_is_out_of_date_moves_no_request() -> None:
+def test_a_sending_that_is_out_of_date_moves_no_request():
     """It leaves and comes back while one long iteration is under way where it had been sent from."""
     for prompt in range(290, 330):
         rows = (*(Row(0.0, None, 4, 400, 400),) * 2, Row(0.05, None, prompt, 2, 2), Row(0.1, None, 400, 2, 2))

@@ -1,7 +1,5 @@
 """Requests that are taken out of the batch and put back: what it costs, what they keep, and which one is preempted."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.policies.migration.base import Move, Plan
@@ -25,7 +23,7 @@ FIRST_S = TOGETHER_S + step_s(5, 5)
 SECOND_S = FIRST_S + merge_s(1) + merge_s(2) + prefill_s(4) + step_s(5)
 
 
-def test_a_paused_request_goes_on_with_the_tokens_and_the_kv_that_it_has() -> None:
+def test_a_paused_request_goes_on_with_the_tokens_and_the_kv_that_it_has():
     """The pause is time between two of its tokens, and what was merged over time is in the journal."""
     recorder = CASE.run()
     table = recorder.requests()
@@ -40,7 +38,7 @@ def test_a_paused_request_goes_on_with_the_tokens_and_the_kv_that_it_has() -> No
     assert [row.time_s for row in decided] == pytest.approx([0.0, FIRST_S, SECOND_S])
 
 
-def test_while_a_request_is_paused_its_adapter_costs_the_others_nothing() -> None:
+def test_while_a_request_is_paused_its_adapter_costs_the_others_nothing():
     """The Triton kernel counts the adapters of the batch: one, and not that of a request that is paused."""
     rows = (Row(0.0, A, 4, 2, 2), Row(0.0, A, 4, 4, 4), Row(2**-20, B, 4, 9, 9))
     crowded = CASE.but(rows=rows, scheduler="unmerged_only", kernel="vllm", max_num_seqs=2)
@@ -48,7 +46,7 @@ def test_while_a_request_is_paused_its_adapter_costs_the_others_nothing() -> Non
 
 
 @pytest.mark.parametrize("capacity, preemptions", [(23, 0), (22, 1)])
-def test_kv_of_the_paused_stays_until_others_need_its_place(capacity: int, preemptions: int) -> None:
+def test_kv_of_the_paused_stays_until_others_need_its_place(capacity, preemptions):
     recorder = TIGHT.but(capacity=capacity).run()
     table = recorder.requests()
     assert table.preemptions.tolist() == [0, 0, preemptions]
@@ -57,7 +55,7 @@ def test_kv_of_the_paused_stays_until_others_need_its_place(capacity: int, preem
 
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
-def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preemption: str) -> None:
+def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preemption):
     """It has 4 + 2 tokens: all but the last one's KV on the host, or nothing."""
     table = TIGHT.but(preemption=preemption).table()
     kv_s = COEFFICIENTS["adapter_load.latency_s"] + 5 * 16 / COEFFICIENTS["adapter_load.bytes_per_s"]
@@ -68,7 +66,7 @@ def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preem
     assert table.first_token_s[2] == TOGETHER_S
 
 
-def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_may_be_in_the_batch() -> None:
+def test_an_adapter_that_only_the_paused_use_makes_way_with_them_where_no_other_may_be_in_the_batch():
     table = CASE.but(max_loras=1).table()
     assert table.preemptions.tolist() == [0, 0, 1]
     assert (table.status == "finished").all()
@@ -87,7 +85,7 @@ def moved(case: Case, period_s: float):
     return recorder, contexts[-1]
 
 
-def test_a_paused_request_can_move_and_loses_nothing() -> None:
+def test_a_paused_request_can_move_and_loses_nothing():
     """It leaves when the prefill under way is over, and is prefilled with what it had said."""
     recorder, context = moved(CASE, FIRST_S + 2**-8)
     table = recorder.requests()
@@ -104,7 +102,7 @@ def test_a_paused_request_can_move_and_loses_nothing() -> None:
     assert recorder.token_gaps.mean() * (table.output_tokens - 1).sum() == pytest.approx(between_s)
 
 
-def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
+def test_kv_on_one_host_is_of_no_use_to_another_replica():
     """It made way, its KV went to the host, and then it moved: there it is prefilled anew."""
     recorder, _ = moved(TIGHT.but(preemption="swap"), FIRST_S + 2**-4)
     row = recorder.requests().loc[2]
@@ -115,7 +113,7 @@ def test_kv_on_one_host_is_of_no_use_to_another_replica() -> None:
 
 
 @pytest.mark.parametrize("scheduler, latency_s", [("unmerged_only", 0.300), ("merged_only", 0.250)])
-def test_dloras_worked_example(scheduler: str, latency_s: float) -> None:
+def test_dloras_worked_example(scheduler, latency_s):
     """Section 4.2: three iterations of 100 ms not merged, or a switch of 100 ms and three of 50 ms."""
     example = dict.fromkeys(COEFFICIENTS, 0.0) | {"merge.intercept_s": 0.1, "decode.intercept_s": 0.05}
     example |= {"kernels.mbgmv.decode.intercept_s": 0.05}

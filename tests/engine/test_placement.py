@@ -1,7 +1,5 @@
 """A placement that plans again and again, and adapters that come from another host: what arrives where, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,12 +54,12 @@ def one(arrival_s: float, adapter: int, prompt: int = 1) -> Row:
     ],
     ids=["one a second", "at the same moment arrivals are first, as always"],
 )
-def test_requests_go_where_the_plan_of_their_moment_says(rows: tuple[Row, ...], replicas: list[int]) -> None:
+def test_requests_go_where_the_plan_of_their_moment_says(rows, replicas):
     simulation, _ = ran(*rows, plans=(EACH, SWAPPED, EACH))
     assert simulation.recorder.requests().replica.tolist() == replicas
 
 
-def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended() -> None:
+def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended():
     """The second runs over the end of the first period: its output counts in the next."""
     rows = (Row(0.0, 0, 7, 3, 9), Row(0.5, 1, 5, 60, 60), Row(0.6, None, 50, 2, 2), one(2.5, 1))
     simulation, policy = ran(*rows, plans=(EACH,))
@@ -70,7 +68,7 @@ def test_a_placement_sees_prompts_that_arrived_and_outputs_that_ended() -> None:
     assert policy.shown == [(0.0, [0, 0]), (1.0, [10, 5]), (2.0, [10, 65]), (3.0, [10, 67])]
 
 
-def test_where_every_host_holds_all_nothing_is_fetched() -> None:
+def test_where_every_host_holds_all_nothing_is_fetched():
     simulation, _ = ran(one(1.5, 0, 3), plans=(EACH, SWAPPED), adapter_pool="replicated")
     assert simulation.recorder.requests().cold_start_s.tolist() == pytest.approx([load_s(1)])
     assert simulation.recorder.remote_loads == 0
@@ -78,7 +76,7 @@ def test_where_every_host_holds_all_nothing_is_fetched() -> None:
     assert adapter_facts(simulation, 9.0)["host_adapters"] == [2, 2], "for Figure 18: every host holds all"
 
 
-def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
+def test_what_a_plan_changes_is_written_down_host_by_host():
     """The second plan gives the first host both adapters and the second one none; the third changes nothing."""
     simulation, _ = ran(one(0.5, 0), one(4.5, 1), plans=(EACH, BOTH_FIRST, BOTH_FIRST, SWAPPED))
     assert simulation.recorder.journal.replanned == [
@@ -92,6 +90,6 @@ def test_what_a_plan_changes_is_written_down_host_by_host() -> None:
     assert placement_facts(Case(rows=(one(0.0, 0),)).simulation()) is None, "it does not plan anew"
 
 
-def test_two_replicas_of_a_host_are_one_place_to_hold_an_adapter() -> None:
+def test_two_replicas_of_a_host_are_one_place_to_hold_an_adapter():
     simulation, _ = ran(one(0.5, 0), one(1.5, 1), plans=(EACH, SWAPPED), replicas_per_host=2)
     assert simulation.recorder.journal.replanned == [Replanned(1.0, 0, 0, 0)]

@@ -1,7 +1,5 @@
 """Requests that begin alike, on one replica: what they find, what it saves, and what it costs in memory."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,7 +33,7 @@ THREE = alike(
 """Each comes when the one before has gone; the third has another adapter. Their prompts are two blocks and a token."""
 
 
-def test_only_what_is_not_cached_is_prefilled_and_attends_to_what_is() -> None:
+def test_only_what_is_not_cached_is_prefilled_and_attends_to_what_is():
     """One token after eight: 1, and a square of 81 less 64. Each replica has a cache of its own."""
     recorder = THREE.run()
     assert recorder.requests().cached_tokens.tolist() == [0, 8, 0]
@@ -59,7 +57,7 @@ class Looks(Router):
         return int(request.id > 1)
 
 
-def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it() -> None:
+def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it():
     rows = (Row(0.0, None, 17, 2, 2), Row(1.0, None, 9, 30, 30))
     rows += tuple(Row(1.0 + i / 8, None, 17, 1, 1) for i in range(1, 8))
     hashes = ((1, 2, 3, 4), (5, 6)) + ((1, 2, 3, 4),) * 7
@@ -69,7 +67,7 @@ def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it(
     assert router.found == [0, 0, 16, 16, 8, 4, 0, 0, 0]
 
 
-def test_chunks_of_what_is_not_cached_attend_to_what_is() -> None:
+def test_chunks_of_what_is_not_cached_attend_to_what_is():
     """However the rest is cut, the squares of its parts and what lies before them sum up to the same."""
     rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 49, 2, 2))
     chunked = alike(*rows, hashes=((1, 4), (1, 4)), scheduler="chunked_prefill", max_wait_tokens=10)
@@ -97,7 +95,7 @@ SLOTS = {"adapter_memory": "slots", "max_loras": 2, "adapter_region_tokens": 32,
         "an adapter in a slot of its own: none",
     ],
 )
-def test_cached_kv_goes_when_its_slots_are_needed(middle: Row, changes: dict[str, object], found: int):
+def test_cached_kv_goes_when_its_slots_are_needed(middle, changes, found):
     """Eight tokens are cached, and a prompt of 15 and two tokens more need 17."""
     rows = (Row(0.0, None, 9, 2, 2), middle, Row(8.0, None, 9, 2, 2))
     assert alike(*rows, hashes=((1, 4), (), (1, 4)), **changes).table().cached_tokens.tolist() == [
@@ -108,7 +106,7 @@ def test_cached_kv_goes_when_its_slots_are_needed(middle: Row, changes: dict[str
 
 
 @pytest.mark.parametrize("capacity, together", [(39, False), (40, True)])
-def test_blocks_that_two_candidates_of_one_trial_found_count_once(capacity: int, together: bool) -> None:
+def test_blocks_that_two_candidates_of_one_trial_found_count_once(capacity, together):
     """32 tokens are idle. Two prompts of 33 and two tokens more each need four slots of their own each."""
     rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 33, 3, 3), Row(4.0, None, 33, 3, 3))
     found = alike(*rows, hashes=(EIGHT,) * 3, capacity=capacity).table()
@@ -126,14 +124,14 @@ PREEMPTED = alike(
 """KV runs out, and the second of two is preempted."""
 
 
-def test_a_request_that_was_preempted_finds_what_is_left_of_its_own() -> None:
+def test_a_request_that_was_preempted_finds_what_is_left_of_its_own():
     recorder, without = PREEMPTED.run(), PREEMPTED.but(prefix_caching=False).run()
     assert recorder.preemptions == without.preemptions == 1
     assert recorder.requests().cached_tokens.tolist() == [0, 0], "what was found at the first start"
     assert recorder.requests().finish_s[1] < without.requests().finish_s[1]
 
 
-def test_of_a_request_that_is_swapped_out_others_keep_what_they_can_use() -> None:
+def test_of_a_request_that_is_swapped_out_others_keep_what_they_can_use():
     """What it has beyond its shared blocks goes to the host."""
     cached = PREEMPTED.but(preemption="swap")
     runs = (of.simulation() for of in (cached, cached.but(prefix_caching=False)))
@@ -143,7 +141,7 @@ def test_of_a_request_that_is_swapped_out_others_keep_what_they_can_use() -> Non
 
 @given(cases(reserves=("full",), loaders=("blocking", "prefetching")))
 @share(1 / 3)
-def test_a_cache_in_which_no_request_finds_anything_changes_nothing(case: Case) -> None:
+def test_a_cache_in_which_no_request_finds_anything_changes_nothing(case):
     """Every request has a session to itself: KV stays, and leaves when its slots are needed."""
     assume(case.loader != "prefetching" or case.eviction == "on_demand")
     alone = tuple(f"session-{i}" for i in range(len(case.rows)))

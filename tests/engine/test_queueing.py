@@ -90,7 +90,7 @@ def pollaczek_khinchine(rate: float) -> float:
     [(exponential, lambda rate: rate / (1 - rate)), (two_point, pollaczek_khinchine)],
     ids=["M/M/1", "M/G/1 (Pollaczek-Khinchine)"],
 )
-def test_one_server_waits_as_theory_says(services: Services, theory: Callable[[float], float]) -> None:
+def test_one_server_waits_as_theory_says(services, theory):
     rate, n = 0.6, 3000
     means = []
     for seed in SEEDS:
@@ -99,7 +99,7 @@ def test_one_server_waits_as_theory_says(services: Services, theory: Callable[[f
     assert_mean(means, theory(rate), power=0.06)
 
 
-def test_one_server_waits_as_lindley_says_for_every_single_request() -> None:
+def test_one_server_waits_as_lindley_says_for_every_single_request():
     """W[n+1] = max(W[n] + S[n] - A[n], 0): no statistics, so no tolerance but rounding."""
     rng = np.random.default_rng(1)
     arrival_s, tokens = arrivals(rng, 0.9, 1000), two_point(rng, 1000)
@@ -116,7 +116,7 @@ def erlang_c(servers: int, load: float) -> float:
     return last / (sum(terms) + last)
 
 
-def test_c_seats_wait_as_erlang_says() -> None:
+def test_c_seats_wait_as_erlang_says():
     servers, rate, n = 4, 3.2, 5000
     means = []
     for seed in SEEDS:
@@ -134,7 +134,7 @@ def erlang_b(servers: int, load: float) -> float:
     return terms[-1] / sum(terms)
 
 
-def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says() -> None:
+def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says():
     servers, load, n, lost = 4, 3.0, 2500, []
     for seed in SEEDS:
         rng = np.random.default_rng(seed)
@@ -151,7 +151,7 @@ def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says() -> None:
     assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
 
 
-def test_an_adapter_that_asks_at_random_is_admitted_as_often_as_a_counter_with_a_dead_time_counts() -> None:
+def test_an_adapter_that_asks_at_random_is_admitted_as_often_as_a_counter_with_a_dead_time_counts():
     """After a request its bucket of one token is empty for 1 / rate: one is admitted each 1 / rate + 1 / load."""
     rate_rps, load, n, found = 2.0, 3.0, 2500, []
     for seed in SEEDS:
@@ -169,9 +169,7 @@ def test_an_adapter_that_asks_at_random_is_admitted_as_often_as_a_counter_with_a
     burst=st.integers(1, 4),
     adapters=st.lists(st.sampled_from((None, 0, 1)), min_size=60, max_size=60),
 )
-def test_buckets_admit_what_their_tokens_allow_and_no_less(
-    gaps_s: list[float], burst: int, adapters: list[int | None]
-) -> None:
+def test_buckets_admit_what_their_tokens_allow_and_no_less(gaps_s, burst, adapters):
     limiter = RateLimiter(ClusterConfig(replicas=1, adapter_rps=4.0, adapter_burst=burst))
     made = {None: None} | {id: Adapter(id, f"a{id}", 8, 512, 32) for id in (0, 1)}
     tokens, filled_s, now_s = dict.fromkeys(made, float(burst)), dict.fromkeys(made, 0.0), 0.0
@@ -197,7 +195,7 @@ AT_RATES = st.one_of(
 
 @given(AT_RATES)
 @share(1 / 2)
-def test_a_cluster_rejects_what_the_buckets_reject_and_the_rest_for_other_reasons(case: Case) -> None:
+def test_a_cluster_rejects_what_the_buckets_reject_and_the_rest_for_other_reasons(case):
     limiter, table = RateLimiter(case.scenario().cluster), case.table()
     for row, request in zip(case.rows, table.itertuples(), strict=True):
         if case.until_s is not None and row.arrival_s > case.until_s:
@@ -223,7 +221,7 @@ class Counting:
         self.since_s, self.outstanding = now_s, int(self.view.outstanding.sum())
 
 
-def test_littles_law_holds_on_every_run() -> None:
+def test_littles_law_holds_on_every_run():
     """L = λ W: the mean number in the cluster, as the router counts, and the mean latency of the table."""
     rng = np.random.default_rng(3)
     n = 500

@@ -11,9 +11,7 @@ from tests.engine.reference import simulate
 
 @pytest.mark.parametrize("reserve", ["full", "peak", "paged"])
 @given(data=st.data())
-def test_every_request_and_every_token_has_the_times_of_the_plain_loop(
-    reserve: str, data: st.DataObject
-) -> None:
+def test_every_request_and_every_token_has_the_times_of_the_plain_loop(reserve, data):
     case: Case = data.draw(cases(reserves=(reserve,)))
     jobs, nodes = simulate(case)
     engine = case.run()

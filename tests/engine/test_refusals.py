@@ -1,8 +1,7 @@
 """Scenarios that cannot be are refused before anything runs, by the key that is wrong and what would be right."""
 
-from __future__ import annotations
-
 import re
+from math import nan
 from typing import Any
 
 import pytest
@@ -121,7 +120,7 @@ def without(prefix: str) -> dict[str, object]:
         (SERVER | OTHERS, "replicas that are all alike"),
     ],
 )
-def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_said_plainly(changes, message):
     with pytest.raises(InputError, match=re.escape(message)):
         Simulation(CASE.but(**changes).scenario())
 
@@ -135,7 +134,7 @@ def test_what_cannot_be_is_said_plainly(changes: dict[str, Any], message: str) -
         {"adapter_memory": "padded", "adapter_region_tokens": 16} | without("adapter_load.flush_s"),
     ],
 )
-def test_what_can_be_is_not_refused(changes: dict[str, Any]) -> None:
+def test_what_can_be_is_not_refused(changes):
     """Every rank is held by replicas that stay on; a host fails again as it is back; a cost that does not occur."""
     Simulation(CASE.but(**changes).scenario())
 
@@ -149,13 +148,25 @@ COPIES: dict[str, Any] = {"full_copies": True, "target_modules": ()}
         (Failure, {"host": 0, "at_s": 5.0, "until_s": 3.0}, "until_s of cluster.failures is 3.0, must be"),
         (Clients, {"think_s": 1.0}, "clients.think_s is between the requests of a closed loop"),
         (Scored, {"status_every_s": 0}, "router.status_every_s is 0, must be"),
+        *((ClusterConfig, {"replicas": n}, f"cluster.replicas is {n}, must be") for n in (0, -1, 1.5, True)),
         (ClusterConfig, {"replicas": 1, "status_every_s": -1}, "cluster.status_every_s is -1, must be"),
+        (ReplicaConfig, {"kv_token_budget": 0}, "replica.kv_token_budget is 0, must be"),
+        (ReplicaConfig, {"max_num_seqs": 0}, "replica.max_num_seqs is 0"),
+        (ReplicaConfig, {"max_num_batched_tokens": 1.5}, "replica.max_num_batched_tokens is 1.5"),
+        (ReplicaConfig, {"max_wait_tokens": -1}, "replica.max_wait_tokens is -1, must be"),
+        (ReplicaConfig, {"max_wait_tokens": True}, "replica.max_wait_tokens is True"),
+        (ReplicaConfig, {"block_size": 0}, "replica.block_size is 0"),
+        (ReplicaConfig, {"tp": 0}, "replica.tp is 0"),
+        (ReplicaConfig, {"watermark": 1.0}, "replica.watermark is 1.0, must be"),
+        (ReplicaConfig, {"watermark": nan}, "replica.watermark is nan"),
+        (ReplicaConfig, {"reserve": "peek"}, "replica.reserve is 'peek'; did you mean peak?"),
+        (ReplicaConfig, {"preemption": "sawp"}, "replica.preemption is 'sawp'; did you mean swap?"),
         (ReplicaConfig, {"max_loras": 2, "max_cpu_loras": 1}, "replica.max_cpu_loras is 1, must be at least"),
         (ReplicaConfig, COPIES | {"adapter_memory": "partition"}, "replica.full_copies is true, which needs"),
         (ReplicaConfig, {"full_copies": 3}, "replica.full_copies is 3, must be true or false"),
     ],
 )
-def test_so_is_a_part_of_a_scenario(kind: type, arguments: dict[str, Any], message: str) -> None:
-    of_replica = {"kv_token_budget": 10} if kind is ReplicaConfig else {}
+def test_so_is_a_part_of_a_scenario(kind, arguments, message):
+    known = {"kv_token_budget": 10} if kind is ReplicaConfig else {}
     with pytest.raises(InputError, match=re.escape(message)):
-        kind(**of_replica, **arguments)
+        kind(**(known | arguments))

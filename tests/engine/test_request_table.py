@@ -3,8 +3,6 @@
 What it holds there and gives back is in test_pausing.py, test_batches.py and tests/invariants.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +43,7 @@ def decode(replica: Replica, request: Request) -> None:
     assert not replica.table.prefilled(request, NOW_S)
 
 
-def test_a_request_is_listed_once_wherever_it_is() -> None:
+def test_a_request_is_listed_once_wherever_it_is():
     _, replica, table, (one, two, three) = empty(scheduler="unmerged_only")
     decode(replica, one)
     table.enqueue(two)
@@ -54,12 +52,11 @@ def test_a_request_is_listed_once_wherever_it_is() -> None:
     assert {request.id for request in table.requests()} == {0, 1, 2}
     assert len(table.requests()) == 3
     part = replica.part(Pausing)
-    assert part is not None
     part.pause(Pause(one))
     assert len(table.requests()) == 3
 
 
-def test_a_request_from_another_replica_waits_since_it_came_and_no_longer() -> None:
+def test_a_request_from_another_replica_waits_since_it_came_and_no_longer():
     simulation, replica, table, (one, two, _) = empty(failures=((0, 99.0, None),))
     table.enqueue(one)
     simulation.clock.run(until_s=3.0)
@@ -70,7 +67,7 @@ def test_a_request_from_another_replica_waits_since_it_came_and_no_longer() -> N
     assert not table.came_s
 
 
-def test_a_request_that_leaves_for_another_replica_takes_the_time_of_its_last_token_along() -> None:
+def test_a_request_that_leaves_for_another_replica_takes_the_time_of_its_last_token_along():
     _, replica, table, (one, two, _) = empty()
     decode(replica, one)
     table.requeue(one, NOW_S)
@@ -80,7 +77,7 @@ def test_a_request_that_leaves_for_another_replica_takes_the_time_of_its_last_to
 
 
 @pytest.mark.parametrize("way_out", ["preempt", "requeue", "stop"])
-def test_the_decode_window_ends_with_every_way_out_of_the_batch(way_out: str) -> None:
+def test_the_decode_window_ends_with_every_way_out_of_the_batch(way_out):
     _, replica, table, (one, two, _) = empty(reserve="paged")
     decode(replica, one)
     decode(replica, two)
@@ -89,7 +86,7 @@ def test_the_decode_window_ends_with_every_way_out_of_the_batch(way_out: str) ->
     assert table.window is None
 
 
-def test_the_last_held_request_is_preempted_first_and_a_paused_one_before_all_others() -> None:
+def test_the_last_held_request_is_preempted_first_and_a_paused_one_before_all_others():
     *_, table, (one, two, three) = empty()
     assert table.last() is None
     table.set_status(one, RequestStatus.PAUSED)
@@ -117,9 +114,7 @@ ADAPTERS = (None, *(Adapter(id, f"a{id}", 8, 1, 1) for id in range(3)))
     st.sets(st.integers(0, 4)),
     st.data(),
 )
-def test_those_behind_a_request_can_be_had_by_adapter(
-    arrivals: list[tuple[int, Adapter | None]], wanted: set[int], data: st.DataObject
-) -> None:
+def test_those_behind_a_request_can_be_had_by_adapter(arrivals, wanted, data):
     queue, model = RequestQueue(), []
     for id, (arrival_s, adapter) in enumerate(arrivals):
         model.append(request(float(arrival_s), id ^ 5, adapter))
@@ -137,7 +132,7 @@ def test_those_behind_a_request_can_be_had_by_adapter(
         assert (len(queue), bool(queue)) == (len(model), bool(model))
 
 
-def test_a_request_that_is_not_there_cannot_be_removed() -> None:
+def test_a_request_that_is_not_there_cannot_be_removed():
     queue = RequestQueue()
     queue.add(request(0.0, 0))
     queue.add(request(2.0, 2))

@@ -17,7 +17,7 @@ JOIN = st.tuples(st.integers(0, 4), st.integers(1, 50), st.integers(1, 3), st.in
 
 
 @given(st.lists(st.one_of(JOIN, st.integers(1, 4), st.just("take")), max_size=40))
-def test_the_aggregates_are_the_sums_over_the_members(steps: list) -> None:
+def test_the_aggregates_are_the_sums_over_the_members(steps):
     outputs: list[int] = []
     batch, members = RunningBatch(outputs), {}  # id -> [request, context, to come]
     for id, step in enumerate(steps):
@@ -58,7 +58,7 @@ def check(batch: RunningBatch, members: list) -> None:
         assert batch.steps_to_finish() == min(to_come for _, _, to_come in members)
 
 
-def test_a_request_without_a_token_to_come_cannot_join() -> None:
+def test_a_request_without_a_token_to_come_cannot_join():
     with pytest.raises(AssertionError, match="nothing to come"):
         RunningBatch([1]).join(Request(0, None, 0.0, 5, 1), 1)
 
@@ -77,13 +77,11 @@ EIGHT, EIGHT_TOO, SIXTEEN = ADAPTERS[1:4]
         ((EIGHT, None, EIGHT, None, SIXTEEN, SIXTEEN), 2),
     ],
 )
-def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(
-    adapters: tuple[Adapter | None, ...], stretches: int
-) -> None:
+def test_segments_are_stretches_of_equal_adapters_among_those_that_use_one(adapters, stretches):
     assert segments([Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate(adapters)]) == stretches
 
 
-def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
+def test_a_prefill_processes_that_many_tokens_of_each_request():
     several = [Request(id, adapter, 0.0, 10, 9) for id, adapter in enumerate((EIGHT, None, SIXTEEN, EIGHT))]
     several[0].chunked_tokens = 10
     tokens, tokens_sq, work = prefill_work(several, (5, 100, 7, 1))
@@ -93,7 +91,7 @@ def test_a_prefill_processes_that_many_tokens_of_each_request() -> None:
     assert prefill_work(several, (5, 100, 7, 1), segments(several))[2].segments == 3
 
 
-def test_padding_counts_as_context_and_not_as_generated() -> None:
+def test_padding_counts_as_context_and_not_as_generated():
     batch, request = RunningBatch([5]), Request(0, None, 0.0, 10, 9)
     request.padding_tokens = 6
     batch.join(request, 1)
@@ -110,16 +108,14 @@ SLOPES = st.one_of(st.just(0.0), st.floats(1e-9, 1e-2))
 
 
 @given(STARTS, BASES, SLOPES, st.integers(0, 300))
-def test_k_steps_take_the_sum_of_their_lengths(start_s: float, base_s: float, slope_s: float, steps: int):
+def test_k_steps_take_the_sum_of_their_lengths(start_s, base_s, slope_s, steps):
     window = DecodeWindow(start_s, base_s, slope_s)
     end_s = start_s + sum(base_s + i * slope_s for i in range(steps))
     assert window.end_s(steps) == pytest.approx(end_s, rel=1e-12)
 
 
 @given(STARTS, BASES, SLOPES, st.floats(-1, 1e4))
-def test_the_first_boundary_is_the_earliest_that_is_not_before_the_event(
-    start_s: float, base_s: float, slope_s: float, later_s: float
-) -> None:
+def test_the_first_boundary_is_the_earliest_that_is_not_before_the_event(start_s, base_s, slope_s, later_s):
     window = DecodeWindow(start_s, base_s, slope_s)
     event_s = start_s + later_s
     steps = window.first_boundary(event_s)
@@ -130,18 +126,18 @@ def test_the_first_boundary_is_the_earliest_that_is_not_before_the_event(
 
 @given(STARTS, BASES, SLOPES, st.integers(1, 10_000))
 @example(0.0, 1e-5, 0.0, 10_000)
-def test_an_event_on_a_boundary_belongs_to_it(start_s: float, base_s: float, slope_s: float, steps: int):
+def test_an_event_on_a_boundary_belongs_to_it(start_s, base_s, slope_s, steps):
     window = DecodeWindow(start_s, base_s, slope_s)
     assert window.end_s(window.first_boundary(window.end_s(steps))) == window.end_s(steps)
 
 
-def test_steps_may_take_no_time() -> None:
+def test_steps_may_take_no_time():
     window = DecodeWindow(5.0, 0.0, 0.0)
     assert window.end_s(100) == 5.0
     assert window.first_boundary(5.0) == 1
 
 
-def test_a_long_window_keeps_its_boundaries_exact() -> None:
+def test_a_long_window_keeps_its_boundaries_exact():
     window = DecodeWindow(0.0, 2**-6, 2**-20)
     lengths = 2**-6 + np.arange(100_000) * 2.0**-20
     assert window.end_s(100_000) == lengths.sum()

@@ -1,7 +1,5 @@
 """Adapter slots, host memory and disk: vLLM's memory, worked out by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.policies.eviction.lru_in_turn import turn
@@ -51,9 +49,7 @@ def one_after_the_other(*adapters: int) -> tuple[Row, ...]:
         "there the second was used longest ago: the first once more, though not loaded",
     ],
 )
-def test_slots_and_host_memory_keep_the_adapters_used_last(
-    adapters: tuple[int, ...], on_host: int | None, waits_s: list[float]
-) -> None:
+def test_slots_and_host_memory_keep_the_adapters_used_last(adapters, on_host, waits_s):
     recorder = CASE.but(rows=one_after_the_other(*adapters), max_cpu_loras=on_host).run()
     ttfts_s = recorder.requests().ttft_s.tolist()
     assert ttfts_s == pytest.approx([wait_s + prefill_s(4) for wait_s in waits_s], abs=1e-12)
@@ -69,9 +65,7 @@ TAKEN = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(0.0, 2, 4, 5, 5), LATER))
 @pytest.mark.parametrize(
     "eviction, waits_s, loads", [("lru_in_turn", load_s(2) + load_s(1), (1, 4)), ("lru", load_s(2), (0, 3))]
 )
-def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(
-    eviction: str, waits_s: float, loads: tuple[int, int]
-) -> None:
+def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_again(eviction, waits_s, loads):
     """Turns are 1, 0, 2: adapter 1 finds both slots taken, 2's not free yet. It takes 0's, and 0 then takes 2's."""
     assert sorted(range(3), key=turn) == [1, 0, 2]
     recorder = TAKEN.but(eviction=eviction).run()
@@ -80,19 +74,19 @@ def test_a_load_into_full_slots_throws_out_an_adapter_in_use_which_is_loaded_aga
     assert (recorder.reloads, recorder.adapter_loads) == loads
 
 
-def test_an_adapter_that_left_before_the_last_step_is_the_least_recent_of_all() -> None:
+def test_an_adapter_that_left_before_the_last_step_is_the_least_recent_of_all():
     recorder = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.2)), eviction="lru_in_turn").run()
     finish_s = recorder.requests().finish_s
     assert finish_s[1] < 0.2 < finish_s[0], "it comes to a slot that has been idle for some steps"
     assert recorder.reloads == 0
 
 
-def test_weights_that_are_always_there_are_not_loaded_again() -> None:
+def test_weights_that_are_always_there_are_not_loaded_again():
     recorder = TAKEN.but(eviction="lru_in_turn", loader="cached").run()
     assert (recorder.reloads, recorder.adapter_loads) == (0, 0)
 
 
-def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped() -> None:
+def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped():
     """A prefill and four steps go by until the second is done; the third is looked at in each of them."""
     look_s = 2**-7
     case = TAKEN.but(rows=(*TAKEN.rows[:2], LATER._replace(arrival_s=0.0)))
@@ -103,7 +97,7 @@ def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped() 
     assert (looking.finish_s - free.finish_s).tolist() == pytest.approx([5 * look_s] * 3, abs=1e-12)
 
 
-def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes() -> None:
+def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes():
     """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
     rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))
     blocking = CASE.but(rows=rows, max_num_seqs=1)

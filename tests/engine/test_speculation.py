@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from simlora.engine.speculation import Speculation, mixed
 from simlora.latency.calibration import Calibration
 from simlora.latency.draft import Draft, eagle
 from simlora.latency.iteration import IterationModel
-from simlora.memory.reservation import Lookahead, Paged, Peak, Reservation
+from simlora.memory.reservation import Lookahead, Paged, Peak
 from simlora.policies.scheduling.base import SchedulerOutput
 from tests.engine.cases import COEFFICIENTS, TINY, Case, Row
 
@@ -40,14 +39,12 @@ def steps_s(case: Case) -> float:
 
 
 @pytest.mark.parametrize(("output", "steps"), [(41, 10), (40, 10), (42, 11), (2, 1)])
-def test_a_draft_that_is_always_right_gives_all_its_tokens_and_one_more_a_step(
-    output: int, steps: int
-) -> None:
+def test_a_draft_that_is_always_right_gives_all_its_tokens_and_one_more_a_step(output, steps):
     case = ONE.but(rows=(Row(0.0, None, 10, output, output),))
     assert case.run().verified == steps == math.ceil((output - 1) / 4)
 
 
-def test_a_draft_that_is_always_wrong_leaves_a_token_a_step_and_its_verification() -> None:
+def test_a_draft_that_is_always_wrong_leaves_a_token_a_step_and_its_verification():
     """A step of 4 tokens a sequence, whose contexts of 11, 12, … tokens are read once."""
     wrong = ONE.but(acceptance=0.0)
     assert wrong.run().verified == 40
@@ -57,7 +54,7 @@ def test_a_draft_that_is_always_wrong_leaves_a_token_a_step_and_its_verification
     )
 
 
-def test_verification_processes_each_proposed_token_with_the_adapter() -> None:
+def test_verification_processes_each_proposed_token_with_the_adapter():
     """MBGMV charges tokens by their rank and by the highest: 4 tokens a step, not 1."""
     adapted = ONE.but(rows=(Row(0.0, 1, 10, 41, 41),), acceptance=0.0)
     kernel = COEFFICIENTS
@@ -71,7 +68,7 @@ def test_verification_processes_each_proposed_token_with_the_adapter() -> None:
 
 
 @pytest.mark.parametrize(("tokens", "acceptance"), [(1, 0.8), (3, 0.5), (7, 0.95)])
-def test_so_many_tokens_a_step_as_accepted_independently(tokens: int, acceptance: float) -> None:
+def test_so_many_tokens_a_step_as_accepted_independently(tokens, acceptance):
     """(1 - a^(k + 1)) / (1 - a): Leviathan et al. (ICML'23), equation 1."""
     draw = Speculation(tokens=tokens, acceptance=acceptance).accepted([], seed=5).draw
     count = 20_000
@@ -81,7 +78,7 @@ def test_so_many_tokens_a_step_as_accepted_independently(tokens: int, acceptance
     assert abs(sum(drawn) / count - expected) < 4 * spread / math.sqrt(count)
 
 
-def test_acceptance_is_drawn_once_an_adapter_between_its_limits() -> None:
+def test_acceptance_is_drawn_once_an_adapter_between_its_limits():
     found = Speculation(tokens=3, acceptance=0.9, adapter_acceptance=(0.2, 0.6)).accepted([8] * 500, seed=1)
     assert 0.2 <= min(found.by_adapter) < 0.22
     assert 0.58 < max(found.by_adapter) <= 0.6
@@ -94,14 +91,14 @@ def test_acceptance_is_drawn_once_an_adapter_between_its_limits() -> None:
     assert share["worst"] == pytest.approx(0.2, abs=0.03)
 
 
-def test_acceptance_by_rank() -> None:
+def test_acceptance_by_rank():
     by_rank = Speculation(tokens=1, acceptance=0.9, adapter_acceptance={8: 0.8, 64: 0.5})
     assert by_rank.accepted([64, 8, 8], seed=1).by_adapter == [0.5, 0.8, 0.8]
     with pytest.raises(InputError, match="has no rank 16, which an adapter has; it has 8, 64"):
         by_rank.check_ranks([8, 16])
 
 
-def test_a_request_has_the_same_luck_under_every_policy_and_limit() -> None:
+def test_a_request_has_the_same_luck_under_every_policy_and_limit():
     rows = tuple(Row(i * 2**-4, i % 3, 9, 30, 30) for i in range(12))
     case = Case(rows=rows, speculative_tokens=3, adapter_acceptance=(0.2, 0.9))
     steps = {
@@ -120,20 +117,18 @@ def test_a_request_has_the_same_luck_under_every_policy_and_limit() -> None:
 @pytest.mark.parametrize(
     ("by_adapter", "share"), [((0.0, 1.0), 0.5), ({8: 0.0, 64: 1.0}, 1.0)], ids=["the mean", "its rank's"]
 )
-def test_an_adapter_that_joins_later_accepts_as_the_mean_of_adapters_or_as_its_rank_does(
-    by_adapter: Any, share: float
-) -> None:
+def test_an_adapter_that_joins_later_accepts_as_the_mean_of_adapters_or_as_its_rank_does(by_adapter, share):
     found = Speculation(tokens=1, acceptance=1.0, adapter_acceptance=by_adapter).accepted([8, 8], seed=1)
     later = [found.draw(Request(id, Adapter(7, "a", 64, 1, 1), 0.0, 1, 9), 1) for id in range(4000)]
     assert sum(later) / 4000 == pytest.approx(share, abs=0.03)
 
 
 @given(st.integers(0, 2**70))
-def test_mixed_bits_are_32(value: int) -> None:
+def test_mixed_bits_are_32(value):
     assert 0 <= mixed(value) < 2**32
 
 
-def test_prompts_leave_room_in_a_pass_for_what_is_proposed() -> None:
+def test_prompts_leave_room_in_a_pass_for_what_is_proposed():
     """Of 16 tokens a pass, two running requests take two each, or one each where nothing is proposed."""
     rows = (Row(0.0, None, 4, 30, 30), Row(0.0, None, 4, 30, 30), Row(2**-4, None, 60, 2, 2))
     case = Case(rows=rows, scheduler="chunked_prefill", speculative_tokens=1, acceptance=0.0)
@@ -161,7 +156,7 @@ def chunks_of(case: Case) -> list[int]:
     return found
 
 
-def test_steps_beyond_a_number_of_requests_propose_nothing() -> None:
+def test_steps_beyond_a_number_of_requests_propose_nothing():
     """Two requests run together until the first has ended: 5 steps without, then 20 tokens in 5 steps."""
     rows = (Row(0.0, None, 4, 6, 6), Row(0.0, None, 4, 26, 26))
     recorder = Case(rows=rows, speculative_tokens=3, acceptance=1.0, most_running=1).run()
@@ -173,7 +168,7 @@ def test_steps_beyond_a_number_of_requests_propose_nothing() -> None:
 
 
 @pytest.mark.parametrize("rule", [Peak(1000), Paged(1000, 4)])
-def test_tokens_that_come_at_once_are_charged_as_if_they_had_come_one_by_one(rule: Reservation) -> None:
+def test_tokens_that_come_at_once_are_charged_as_if_they_had_come_one_by_one(rule):
     one, two = Request(0, None, 0.0, 10, 50), Request(1, None, 0.0, 20, 50)
     for request in (one, two):
         rule.add(request, request.prompt_tokens + 1, 49, 0)
@@ -187,7 +182,7 @@ def test_tokens_that_come_at_once_are_charged_as_if_they_had_come_one_by_one(rul
     assert rule.used_tokens(2) == 0
 
 
-def test_each_request_holds_slots_for_what_is_proposed() -> None:
+def test_each_request_holds_slots_for_what_is_proposed():
     rule = Lookahead(Paged(100, 1, 0.0), 3)
     rule.begin(0)
     assert rule.fits(97, 0, 0)
@@ -197,7 +192,7 @@ def test_each_request_holds_slots_for_what_is_proposed() -> None:
     assert rule.held_tokens(request, 0) == rule.used_tokens(0) == 14
 
 
-def test_a_request_that_fits_only_without_proposals_is_rejected() -> None:
+def test_a_request_that_fits_only_without_proposals_is_rejected():
     one = Case(rows=(Row(0.0, None, 10, 10, 10),), capacity=22, reserve="full")
     assert one.table().status[0] == "finished"
     assert one.but(speculative_tokens=3).table().status[0] == "rejected"
@@ -206,7 +201,7 @@ def test_a_request_that_fits_only_without_proposals_is_rejected() -> None:
 # Drafts -------------------------------------------------------------------------------------
 
 
-def test_a_model_that_drafts_takes_a_step_a_token_without_the_hosts_time() -> None:
+def test_a_model_that_drafts_takes_a_step_a_token_without_the_hosts_time():
     target = IterationModel(CALIBRATION)
     host_s = COEFFICIENTS["host.intercept_s"] + 5 * COEFFICIENTS["host.per_sequence_s"]
     draft = Draft(3, CALIBRATION)
@@ -216,7 +211,7 @@ def test_a_model_that_drafts_takes_a_step_a_token_without_the_hosts_time() -> No
     )
 
 
-def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts() -> None:
+def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts():
     """Of 8 layers, each as large as EAGLE's but for its projection and the norms; the output head is read by both."""
     model = replace(TINY, layers=8)
     layer = 4 * 16 + 3 * 4 * 8
@@ -240,12 +235,12 @@ def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts() -> None:
         ({"most_running": 0}, "speculation.most_running is 0"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_is_refused(wrong, message):
     with pytest.raises(InputError, match=message):
         Speculation(**wrong)
 
 
-def test_every_token_is_told_once_in_order() -> None:
+def test_every_token_is_told_once_in_order():
     told: dict[int, list[tuple[int, float]]] = {}
 
     def on_token(request: Request, token: int, now_s: float) -> None:

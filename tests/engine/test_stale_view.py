@@ -1,15 +1,11 @@
 """A router that replicas tell now and then what they have."""
 
-from __future__ import annotations
-
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.cases import Case, Row
@@ -43,12 +39,11 @@ def listening(every_s: float | None, own_s: float | None = None) -> Listens:
     """A router after its run; it may have a period of its own, and the cluster one."""
     router = Listens()
     router.status_every_s = own_s
-    scenario = CASE.scenario(router=router)
-    Simulation(replace(scenario, cluster=replace(scenario.cluster, status_every_s=every_s))).run()
+    CASE.but(status_every_s=every_s).run(router=router)
     return router
 
 
-def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_of_the_pool() -> None:
+def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_of_the_pool():
     now, late, adapter = listening(None), listening(1.0), 4  # slots
     held = [0] + [204 * n + adapter for n in range(1, 7)]
     assert now.heard == [(n, n, held[n]) for n in range(7)]
@@ -58,10 +53,10 @@ def test_status_is_that_of_the_first_arrival_of_each_interval_and_so_is_the_use_
     assert 0 < now.used_tokens[1] < now.used_tokens[4]
 
 
-def test_what_the_router_has_sent_is_never_late() -> None:
+def test_what_the_router_has_sent_is_never_late():
     assert listening(None).sent == listening(1.0).sent == list(range(7))
 
 
-def test_a_router_brings_its_own_period_unless_the_cluster_has_one() -> None:
+def test_a_router_brings_its_own_period_unless_the_cluster_has_one():
     assert listening(None, own_s=1.0).heard == listening(1.0).heard
     assert listening(0.0, own_s=1.0).heard == listening(None).heard

@@ -1,7 +1,5 @@
 """The engine stays easy to read: no long file, no long function, no class with many attributes."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,5 +45,5 @@ def too_long(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_file_function_or_class_is_large(path: Path) -> None:
+def test_no_file_function_or_class_is_large(path):
     assert list(too_long(path)) == []

@@ -3,8 +3,6 @@
 Times are sums by hand: to copy takes 2^-8 s, unless the link is busy anyway, and 2^-10 s a token of KV.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import accumulate
@@ -97,8 +95,8 @@ TWICE = case(FIRST, THROWS_OUT, AGAIN, hashes=((1, 4), (), (1, 4)), capacity=20)
 
 @pytest.mark.parametrize("host_tokens, found", [(10_000, 8), (0, 0)])
 def test_kv_comes_from_the_host_in_the_time_of_a_copy_and_without_a_host_is_prefilled_again(
-    host_tokens: int, found: int
-) -> None:
+    host_tokens, found
+):
     ran = Ran(TWICE.but(host_kv_tokens=host_tokens))
     waits_s = alone_s(8) if found else 0.0
     assert ran.table.cached_tokens.tolist() == [0, 0, found]
@@ -117,9 +115,7 @@ AGAIN_BOTH = ((1, 4), (), (1, 4))
     "loader, cold_s, kv_cold_s",
     [("blocking", load_s(1), copy_s(8)), ("asynchronous", load_s(1), copy_s(8)), ("cached", 0.0, alone_s(8))],
 )
-def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(
-    loader: str, cold_s: float, kv_cold_s: float
-) -> None:
+def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(loader, cold_s, kv_cold_s):
     """The second copy on a link that is busy anyway has nothing to wait for but its bytes."""
     table = case(*ADAPTERS, hashes=AGAIN_BOTH, capacity=32, eviction="on_demand", loader=loader).table()
     assert table.cold_start_s[2] == pytest.approx(cold_s)
@@ -131,7 +127,7 @@ def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(
 
 
 @pytest.mark.parametrize("capacity, leaves", [(20, 8), (24, 4), (25, 0)])
-def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity: int, leaves: int):
+def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity, leaves):
     """Of 17 slots for the second, three, one or none are the first one's."""
     ran = Ran(TWICE.but(capacity=capacity))
     waits_s = alone_s(leaves) if leaves else 0.0
@@ -164,7 +160,7 @@ BOUNDARIES = list(accumulate((step_s(2 + i) for i in range(29)), initial=prefill
 
 
 @pytest.mark.parametrize("every_s", [0.0, 0.05])
-def test_it_checks_at_the_first_boundary_from_each_multiple_of_its_interval_on(every_s: float) -> None:
+def test_it_checks_at_the_first_boundary_from_each_multiple_of_its_interval_on(every_s):
     """Or at every boundary."""
     multiples = [i * every_s for i in range(1, int(BOUNDARIES[-1] / every_s) + 1)] if every_s else []
     expected = [next(end_s for end_s in BOUNDARIES if end_s >= moment_s) for moment_s in multiples]
@@ -185,9 +181,7 @@ LATE = case(Row(1.0, 2, 1, 1, 1))
     ],
     ids=["one behind the other", "two at a check", "one at a check"],
 )
-def test_adapters_come_ahead_of_all_requests_as_long_as_the_link_is_not_busy_for_too_long(
-    backlog_s: dict[str, float], there_s: list[float]
-) -> None:
+def test_adapters_come_ahead_of_all_requests_as_long_as_the_link_is_not_busy_for_too_long(backlog_s, there_s):
     """The shortest load takes 2^-7 s; a request that comes later waits for nothing."""
     ran = Ran(LATE, lambda: BandedLru(**backlog_s))
     assert ran.ready_s == pytest.approx(there_s)
@@ -195,7 +189,7 @@ def test_adapters_come_ahead_of_all_requests_as_long_as_the_link_is_not_busy_for
     assert ran.table.ttft_s[0] == pytest.approx(prefill_s(1))
 
 
-def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
+def test_what_comes_back_while_it_still_leaves_has_to_have_left_first():
     """It goes when the second is prefilled, as HBM is busy then, and the third starts at once: it fits beside both."""
     rows = (Row(0.0, None, 33, 1, 1), Row(4.0, None, 60, 2, 2), Row(4.001, None, 33, 1, 1))
     swapper = lambda: BandedLru(every_s=0.0, busy=0.62, busy_to=0.5, idle=0.0, idle_to=0.0)  # noqa: E731
@@ -213,9 +207,7 @@ def test_what_comes_back_while_it_still_leaves_has_to_have_left_first() -> None:
         ((24, 1, 23), None, 1),
     ],
 )
-def test_it_brings_until_hbm_is_as_full_as_it_shall_be(
-    ranks: tuple[int, ...], idle_to: float | None, come: int
-) -> None:
+def test_it_brings_until_hbm_is_as_full_as_it_shall_be(ranks, idle_to, come):
     """A hundred slots, and adapters of four; of those that would make HBM busy, 96 and 92 + 4 slots, none comes."""
     of = case(Row(1.0, None, 1, 1, 1), ranks=ranks, capacity=100)
     swapper = BandedLru if idle_to is None else lambda: BandedLru(idle=0.01, idle_to=idle_to)
@@ -240,7 +232,7 @@ def cached(count: int, **changes: object) -> Case:
         (0.80, 0.47, 5),
     ],
 )
-def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy: float, busy_to: float, left: int):
+def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy, busy_to, left):
     """Of 88 slots 38 have to go, in eights, to be 50; but not as long as 88 are not more than there may be."""
     ran = Ran(
         cached(11, ranks=()),
@@ -254,7 +246,7 @@ def test_when_hbm_is_busy_the_least_worthy_leave_until_it_is_less(busy: float, b
 
 
 @pytest.mark.parametrize("idle, comes", [(0.48, False), (0.49, True)])
-def test_inside_the_band_nothing_moves(idle: float, comes: bool) -> None:
+def test_inside_the_band_nothing_moves(idle, comes):
     """48 slots are in use, of 95 that may be; an adapter could come."""
     ran = Ran(cached(6, ranks=(1,)), lambda: BandedLru(every_s=100.0, idle=idle, idle_to=0.7))
     assert (ran.resident, ran.tree.tokens) == ([0] if comes else [], 48)
@@ -275,9 +267,7 @@ PRESSED = case(*ADAPTERS, hashes=AGAIN_BOTH, capacity=40)
         ("on_arrival", {"dependencies": False, "matches_invalid": False}, (2, 0, load_s(1), 0.0, 0)),
     ],
 )
-def test_an_adapter_whose_kv_is_in_hbm_does_not_leave_but_without_dependencies(
-    loader: str, without: dict[str, bool], found: tuple[float, ...]
-) -> None:
+def test_an_adapter_whose_kv_is_in_hbm_does_not_leave_but_without_dependencies(loader, without, found):
     """Four slots are short, and it is worth less: two thirds of what its KV costs to bring.
 
     FastLibra §6.6: KV whose adapter was not there when the request came may not be matched; it is prefilled again.
@@ -291,7 +281,7 @@ def test_an_adapter_whose_kv_is_in_hbm_does_not_leave_but_without_dependencies(
     assert ran.tree.tokens == 8, "what was prefilled again is one copy with the old one"
 
 
-def test_an_adapter_was_used_last_when_a_request_started_with_it() -> None:
+def test_an_adapter_was_used_last_when_a_request_started_with_it():
     """The first one's request runs until after the second one's has come and gone. One has to be evicted."""
     rows = (Row(0.0, 0, 1, 40, 40), Row(0.01, 1, 1, 2, 2), Row(4.0, None, 13, 2, 2))
     swapper = lambda: BandedLru(every_s=3.0, idle=0.0, idle_to=0.0, busy=0.06, busy_to=0.06)  # noqa: E731
@@ -300,7 +290,7 @@ def test_an_adapter_was_used_last_when_a_request_started_with_it() -> None:
     assert ran.resident == [1]
 
 
-def test_an_adapter_that_was_kept_once_can_leave_the_next_time() -> None:
+def test_an_adapter_that_was_kept_once_can_leave_the_next_time():
     """Which is for what others wait for that is loaded ahead."""
     rows = (Row(0.0, 0, 1, 1, 1), Row(1.0, 1, 1, 1, 1))
     ran = Ran(case(*rows, ranks=(1, 1)), lambda: BandedLru(**NEVER))
@@ -319,9 +309,7 @@ EQUALS = (Row(0.0, None, 9, 1, 1), Row(prefill_s(9), 0, 1, 1, 1))
     [(88, NEVER, 1), (97, {"every_s": 12.0, "idle": 0.01, "idle_to": 0.04}, 2)],
     ids=["leaves before", "comes behind"],
 )
-def test_of_equals_kv_leaves_before_an_adapter_and_comes_behind_it(
-    prompt: int, swapper: dict[str, float], loads: int
-) -> None:
+def test_of_equals_kv_leaves_before_an_adapter_and_comes_behind_it(prompt, swapper, loads):
     rows = (*EQUALS, Row(4.0, None, prompt, 2, 2))
     ran = Ran(case(*rows, hashes=((1, 4), (), ()), capacity=100, ranks=(1,)), lambda: BandedLru(**swapper))
     assert ran.table.finish_s[0] == EQUALS[1].arrival_s
@@ -348,8 +336,8 @@ BROUGHT_AHEAD_S, RIGHT_BEHIND_S = 13.0, 12.0 + 2**-10
     ids=["there", "on its way", "whatever KV is worth", "but for dependencies"],
 )
 def test_kv_comes_behind_its_adapter_and_a_request_waits_as_long_as_both_still_take(
-    arrival_s: float, swapper: dict[str, Any], cold_s: float, kv_cold_s: float
-) -> None:
+    arrival_s, swapper, cold_s, kv_cold_s
+):
     """Both have gone when the swapper checks, at second 12; without a reward KV is worth half as much again."""
     rows = (*ADAPTERS[:2], ADAPTERS[2]._replace(arrival_s=arrival_s))
     of = case(*rows, hashes=AGAIN_BOTH, capacity=32, ranks=(1,))
@@ -360,7 +348,7 @@ def test_kv_comes_behind_its_adapter_and_a_request_waits_as_long_as_both_still_t
     assert ran.table.ttft_s[2] == pytest.approx(cold_s + kv_cold_s + chunks_s((8, 1)))
 
 
-def test_adapters_take_as_many_slots_as_they_are_said_to() -> None:
+def test_adapters_take_as_many_slots_as_they_are_said_to():
     """Their loads take as long as their bytes."""
     ran = Ran(case(Row(1.0, None, 1, 1, 1), capacity=100), BandedLru, adapter_tokens=20)
     assert ran.cache.adapter_tokens == 60
@@ -377,7 +365,7 @@ def segment(blocks: int) -> Segment:
     return found
 
 
-def test_cost_is_bytes_over_bandwidth_whatever_a_copy_takes_besides() -> None:
+def test_cost_is_bytes_over_bandwidth_whatever_a_copy_takes_besides():
     """Sixty-four slots of KV have as many bytes as an adapter of rank 16; by block, length does not count."""
     link = Ran(TWICE).link
     worth, by_block = KvWorth(CostModel(), link, 4), KvWorth(CostModel(by_block=True), link, 4)
@@ -407,7 +395,7 @@ def low(batch: float, *shares: float) -> object:
     return pytest.approx(sum(1 - (1 - share) ** batch for share in shares))
 
 
-def test_low_is_how_many_adapters_a_batch_of_the_last_five_seconds_has() -> None:
+def test_low_is_how_many_adapters_a_batch_of_the_last_five_seconds_has():
     """At second 10 all have gone: three requests of the first adapter, one of the second, and ten without any. Five of
     those that decoded since second 5 had begun before.
     """
@@ -424,7 +412,7 @@ def test_low_is_how_many_adapters_a_batch_of_the_last_five_seconds_has() -> None
     assert policy.asked[-2:] == [(low(batch, 3 / 15, 1 / 15, 0.0), n) for n in (0, 1)]
 
 
-def test_before_five_seconds_have_gone_by_it_is_the_mean_until_then() -> None:
+def test_before_five_seconds_have_gone_by_it_is_the_mean_until_then():
     rows = [Row(0.0, i % 2, 1, 40, 40) for i in range(3)]
     rows += [Row(1.0, None, 9, 1, 1), Row(1.5, None, 135, 3, 3)]
     policy = Asked(every_s=2.0)
@@ -434,7 +422,7 @@ def test_before_five_seconds_have_gone_by_it_is_the_mean_until_then() -> None:
     assert policy.asked[-2] == (low(batch, 2 / 5, 1 / 5), 0)
 
 
-def test_low_is_asked_as_soon_as_fewer_adapters_are_left_than_requests_run() -> None:
+def test_low_is_asked_as_soon_as_fewer_adapters_are_left_than_requests_run():
     """Three requests ran, and three adapters lie in HBM beside KV; two have to go for one that needs nearly all."""
     rows = [*(Row(0.0, i, 1, 90, 90) for i in range(3)), Row(1.0, None, 9, 1, 1), Row(2.0, None, 286, 3, 3)]
     policy = Asked(**NEVER)
@@ -446,7 +434,7 @@ def test_low_is_asked_as_soon_as_fewer_adapters_are_left_than_requests_run() -> 
     assert policy.asked[1][0] > 0.0
 
 
-def test_what_stays_away_for_its_size_does_not_count_as_being_there() -> None:
+def test_what_stays_away_for_its_size_does_not_count_as_being_there():
     """The one that was used is too large for what is left of HBM."""
     rows = (Row(0.0, 0, 1, 5, 5), Row(4.0, None, 9, 2, 2), Row(6.0, None, 96, 3, 3))
     policy = Asked(every_s=10.0, idle=0.3, idle_to=0.3, busy=0.6, busy_to=0.6)

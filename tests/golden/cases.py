@@ -1,7 +1,5 @@
 """The golden cases: every system on three small workloads, and mechanisms of clusters that no system has by itself."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

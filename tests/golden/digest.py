@@ -3,8 +3,6 @@
 Digests change only with a change that is meant to alter results; the counts beside them show what occurred.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@
 It uses numpy, pandas and the public parts of simlora alone, so that it also hashes results of older commits.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """How many token slots a replica has left, and what is said when it has none."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """GPUs and the links between memories."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -26,20 +24,12 @@ def test_a_transfer_takes_the_latency_and_the_bytes():
         ("pcie_5_x16", 63.02),
         ("nvlink_3", 300),
         ("nvlink_4", 450),
+        ("infiniband_hdr", 25),
+        ("infiniband_ndr", 50),
     ],
 )
 def test_links_have_their_standard_rate_in_one_direction(name, gb_per_s):
     assert LINKS[name].bytes_per_s / 1e9 == pytest.approx(gb_per_s, abs=0.01)
-
-
-def test_each_generation_is_faster_than_the_last():
-    for older, newer in [
-        ("pcie_3_x16", "pcie_4_x16"),
-        ("pcie_4_x16", "pcie_5_x16"),
-        ("nvlink_3", "nvlink_4"),
-    ]:
-        assert LINKS[newer].bytes_per_s > LINKS[older].bytes_per_s
-    assert LINKS["infiniband_ndr"].bytes_per_s == 2 * LINKS["infiniband_hdr"].bytes_per_s
 
 
 def test_a_gpu_takes_a_link_by_name_or_as_it_is():

@@ -1,7 +1,5 @@
 """Every model and GPU of the configuration is what was published."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

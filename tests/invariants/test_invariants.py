@@ -57,7 +57,8 @@ def same(a: pd.DataFrame, b: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 @given(case=ANY)
-def test_1_to_7_of_a_run(case: Case, fast_forward: bool) -> None:
+@share(1 / 2)
+def test_1_to_7_of_a_run(case, fast_forward):
     simulation = watched(case.scenario(fast_forward=fast_forward))  # 3, 5 and 7, at every event
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "5: everything is given back"
     table = simulation.recorder.requests()
@@ -139,12 +140,13 @@ def no_replica_idles_beside_a_request(case: Case, simulation: Watched, table: pd
         swapped(ends=ENDS, loaders=tuple(LOADERS)),
     )
 )
-def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case: Case) -> None:
+def test_3_5_7_memory_fits_also_where_the_clock_stops_before_the_end(case):
     watched(case.scenario())
 
 
 @given(st.one_of(pressed(), tiered(pressed)), st.booleans())
-def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case, fast_forward: bool) -> None:
+@share(1 / 2)
+def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case, fast_forward):
     """Slots are written to while copies still use others, and KV and adapters leave before they have come."""
     simulation = watched(case.scenario(fast_forward=fast_forward))
     links = [replica.host_link for replica in simulation.fleet.replicas]
@@ -153,16 +155,16 @@ def test_3_5_7_14_memory_fits_also_where_kv_goes_to_the_host_and_back(case: Case
 
 
 @given(placed(), st.booleans())
-def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case: Case, fast_forward: bool) -> None:
+@share(1 / 2)
+def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast_forward):
     simulation = watched(case.scenario(fast_forward=fast_forward))
     assert (simulation.recorder.requests().status != "unfinished").all()
     event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
-def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
-    case: Case, every_s: float, fast_forward: bool
-) -> None:
+@share(1 / 2)
+def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(case, every_s, fast_forward):
     simulation = watched(
         case.but(migrates_every_s=every_s, router="most_idle").scenario(fast_forward=fast_forward)
     )
@@ -177,7 +179,7 @@ def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(
 
 
 @given(cases(loaders=("blocking", "prefetching")))
-def test_8_a_load_is_charged_once(case: Case) -> None:
+def test_8_a_load_is_charged_once(case):
     simulation = watched(case.scenario())
     loads = sum(watch.inserted for watch in simulation.watches)
     assert simulation.recorder.adapter_loads == loads
@@ -192,7 +194,7 @@ def test_8_a_load_is_charged_once(case: Case) -> None:
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 
 
-def test_8_requests_of_one_adapter_share_its_load() -> None:
+def test_8_requests_of_one_adapter_share_its_load():
     recorder = Case(rows=(Row(0.0, 0, 5, 5, 5),) * 3).run()
     assert recorder.adapter_loads == 1
     table = recorder.requests()
@@ -200,7 +202,7 @@ def test_8_requests_of_one_adapter_share_its_load() -> None:
     assert (table.admitted_s == table.cold_start_s).all()
 
 
-def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
+def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight():
     case = Case(
         rows=(Row(0.0, None, 5, 9, 9), Row(0.03125, 0, 5, 5, 5)), loader="prefetching", max_wait_tokens=4
     )
@@ -213,7 +215,7 @@ def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight() -> None:
 
 @given(ANY)
 @share(1 / 2)
-def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
+def test_9_without_adapters_only_the_base_model_is_left(case):
     base = case.but(rows=tuple(row._replace(adapter=None) for row in case.rows))
     plain = base.but(ranks=(), kernel="merged", loader="cached", eviction="on_demand").run()
     own = base.adapter_memory != "unified"
@@ -228,7 +230,7 @@ def test_9_without_adapters_only_the_base_model_is_left(case: Case) -> None:
 
 @given(ANY, st.randoms(use_true_random=False))
 @share(1 / 2)
-def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, random) -> None:
+def test_11_other_names_and_numbers_for_adapters_change_nothing(case, random):
     if case.eviction == "lru_in_turn" or case.eviction in SWAPPERS:
         case = case.but(
             eviction="lru"
@@ -246,7 +248,7 @@ def test_11_other_names_and_numbers_for_adapters_change_nothing(case: Case, rand
 
 @given(ANY)
 @share(1 / 2)
-def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
+def test_11_other_numbers_for_requests_change_nothing(case):
     """Requests that are rejected at the start move every number up by one round of the replicas."""
     rejected = Row(0.0, None, case.capacity + 1, 1, 1)
     # What is accepted is drawn by a request's number, and a rejected one counts for its adapter's rate limit.
@@ -259,7 +261,7 @@ def test_11_other_numbers_for_requests_change_nothing(case: Case) -> None:
     )
 
 
-def test_12_a_request_does_not_know_its_true_output() -> None:
+def test_12_a_request_does_not_know_its_true_output():
     assert "output_tokens" not in dir(Request)
     assert not hasattr(Request(0, None, 0.0, 5, 5), "output_tokens")
     assert not hasattr(Request(0, None, 0.0, 5, 5), "__dict__")
@@ -267,9 +269,7 @@ def test_12_a_request_does_not_know_its_true_output() -> None:
 
 @given(ANY, st.data())
 @share(1 / 2)
-def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(
-    case: Case, data: st.DataObject
-) -> None:
+def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(case, data):
     chosen = data.draw(st.integers(0, len(case.rows) - 1))
     row = case.rows[chosen]
     shorter = data.draw(st.integers(1, row.max_output_tokens))

@@ -1,7 +1,5 @@
 """A trace that begins hours later is served as well: every figure is from its first arrival on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +20,7 @@ def ran(path: Path) -> tuple[dict[str, float], str, tuple[str, ...]]:
     return kept, result.summary["load"]["label"], result.notices
 
 
-def test_a_shift_of_three_hours_changes_no_figure(tmp_path: Path) -> None:
+def test_a_shift_of_three_hours_changes_no_figure(tmp_path):
     """Seconds that were shifted and shifted back are off by 1e-12 s, no more."""
     rng = np.random.default_rng(5)
     arrival_s = np.cumsum(rng.exponential(0.5, 120))

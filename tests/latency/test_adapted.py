@@ -25,12 +25,12 @@ MEASURED = Calibration(
 
 
 @pytest.mark.parametrize("modules", [ATTENTION, ("q", "k", "v"), ()])
-def test_adapters_of_attention_are_as_measured(modules: tuple[str, ...]) -> None:
+def test_adapters_of_attention_are_as_measured(modules):
     assert adapted(MEASURED, MODEL, modules) is MEASURED
 
 
 @pytest.mark.parametrize("attention", [(), ("q",), ("q", "v"), ("q", "k", "v"), ATTENTION])
-def test_adapters_of_more_projections_never_cost_less(attention: tuple[str, ...]) -> None:
+def test_adapters_of_more_projections_never_cost_less(attention):
     def cost_s(*modules: str) -> float:
         return adapted(MEASURED, MODEL, modules).coefficients["kernels.mbgmv.decode.per_rank_sum_s"]
 
@@ -39,14 +39,14 @@ def test_adapters_of_more_projections_never_cost_less(attention: tuple[str, ...]
     assert cost_s(*attention, "up") <= cost_s(*ATTENTION, "up")
 
 
-def test_kernels_of_all_projections_are_as_measured() -> None:
+def test_kernels_of_all_projections_are_as_measured():
     """vLLM before V1 has S-LoRA's kernel by another name, whose coefficients are of whichever module there is."""
     found = composed(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm_v0")
     assert found is not None
     assert adapted(found, model_named("llama_3_1_8b"), (*ATTENTION, *MLP)) is found
 
 
-def test_launches_grow_with_projections_and_the_rest_with_their_widths() -> None:
+def test_launches_grow_with_projections_and_the_rest_with_their_widths():
     """Four of 16 and three of 32 wide: 7 / 4 of the launches, 160 / 64 of the weights of a rank."""
     found = adapted(MEASURED, MODEL, (*ATTENTION, *MLP)).coefficients
     assert found == {
@@ -60,7 +60,7 @@ def test_launches_grow_with_projections_and_the_rest_with_their_widths() -> None
     }
 
 
-def test_a_token_is_multiplied_with_the_adapters_of_its_own_experts() -> None:
+def test_a_token_is_multiplied_with_the_adapters_of_its_own_experts():
     mixture = replace(MODEL, experts=16, experts_per_token=2)
     found = adapted(MEASURED, mixture, ("q", "k", "v", "o", "down")).coefficients
     assert found["kernels.mbgmv.decode.per_rank_sum_s"] == 3.0 * (64 + 2 * 32) / 64

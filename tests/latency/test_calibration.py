@@ -1,7 +1,6 @@
 """Calibration files: what is read, and how what is wrong is named."""
 
 from importlib import resources
-from pathlib import Path
 
 import pytest
 import yaml
@@ -33,7 +32,7 @@ def but(old: str, new: str) -> str:
     return GOOD.replace(old, new)
 
 
-def test_coefficients_have_dotted_names() -> None:
+def test_coefficients_have_dotted_names():
     read = calibration.parse(GOOD, "mine.yaml")
     assert (read.gpu, read.model, read.tp) == ("a10g", "llama_7b", 1)
     assert read.provenance["kind"] == "measured"
@@ -42,7 +41,7 @@ def test_coefficients_have_dotted_names() -> None:
     assert len(read.coefficients) == 9
 
 
-def test_a_coefficient_that_is_not_there_is_named_when_it_is_needed() -> None:
+def test_a_coefficient_that_is_not_there_is_named_when_it_is_needed():
     with pytest.raises(
         InputError, match=r"calibration mine\.yaml has no merge\.per_byte_s, which this run needs"
     ):
@@ -101,14 +100,14 @@ def curve(old: str, new: str) -> str:
         (curve("0.04", "-1"), "step_s_by_batch.16 = -1, must be finite and at least 0"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence_that_names_file_and_key(text: str, says: str) -> None:
+def test_what_is_wrong_is_said_in_one_sentence_that_names_file_and_key(text, says):
     with pytest.raises(InputError, match=says) as caught:
         calibration.parse(text, "mine.yaml")
     assert "mine.yaml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_curve_maps_counts_to_seconds_and_stands_for_coefficients() -> None:
+def test_a_curve_maps_counts_to_seconds_and_stands_for_coefficients():
     read = calibration.parse(but(DECODE, STEPS), "mine.yaml")
     assert read.coefficients["decode.step_s_by_batch.16"] == 0.04
     assert IterationModel(read).decode_s(16, 100) == pytest.approx(0.04 + 7e-5)
@@ -126,19 +125,19 @@ def test_a_curve_maps_counts_to_seconds_and_stands_for_coefficients() -> None:
         ("mine: {decode: {x_s: 1e-9}}", "mine.decode.x_s"),  # a user's own kernel has its own names
     ],
 )
-def test_kernels_have_coefficients_of_their_own(kernel: str, name: str) -> None:
+def test_kernels_have_coefficients_of_their_own(kernel, name):
     assert (
         calibration.parse(but(KERNELS, f"kernels: {{{kernel}}}\n"), "c.yaml").need(f"kernels.{name}") == 1e-9
     )
 
 
-def test_a_file_is_read_by_its_path_and_what_is_left_empty_is_as_if_it_were_not_there(tmp_path: Path) -> None:
+def test_a_file_is_read_by_its_path_and_what_is_left_empty_is_as_if_it_were_not_there(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(f"{GOOD}\nmerge:\n")
     assert calibration.load(str(path)).coefficients == calibration.parse(GOOD, "").coefficients
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00\x80")
     for name, says in (
@@ -150,7 +149,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
             calibration.load(str(tmp_path / f"{name}.yaml"))
 
 
-def test_an_unknown_name_gets_the_nearest_ones() -> None:
+def test_an_unknown_name_gets_the_nearest_ones():
     with pytest.raises(InputError, match="no calibration 'a10g-lama_7b-tp1'; did you mean a10g-llama_7b-tp1"):
         calibration.load("a10g-lama_7b-tp1")
 
@@ -161,7 +160,7 @@ ENGINES = {yaml.safe_load(system.read_text()).get("engine") for system in SYSTEM
 
 
 @pytest.mark.parametrize("name", calibration.names())
-def test_ours_are_whole_and_named_after_what_they_describe(name: str) -> None:
+def test_ours_are_whole_and_named_after_what_they_describe(name):
     ours = calibration.load(name)
     plain = f"{ours.gpu}-{ours.model}-tp{ours.tp}"
     assert name in (plain, *(f"{plain}-{engine}" for engine in ENGINES))

@@ -1,7 +1,5 @@
 """LoRA on CPU cores: how many, how long, and what a prefill takes while weights travel."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,17 +23,17 @@ def model(layers: int = 10, **changes: float) -> CpuLora:
 
 
 @pytest.mark.parametrize("tokens, cores", [(1, 1), (16, 1), (17, 2), (128, 8), (129, 9)])
-def test_a_core_takes_so_many_tokens(tokens: int, cores: int) -> None:
+def test_a_core_takes_so_many_tokens(tokens, cores):
     assert model().cores(tokens) == cores
 
 
-def test_slices_are_as_even_as_can_be() -> None:
+def test_slices_are_as_even_as_can_be():
     """20 tokens on two cores are 10 each, not 16 and 4."""
     assert model().layer_s(20, 8) == pytest.approx(1e-4 + 10 * (1e-5 + 8e-6))
     assert model().layer_s(1, 8) == pytest.approx(1e-4 + 1e-5 + 8e-6)
 
 
-def test_the_longer_of_gpu_and_cpu_counts_and_agreeing_comes_on_top() -> None:
+def test_the_longer_of_gpu_and_cpu_counts_and_agreeing_comes_on_top():
     slow, fast = Assisted(16, 64, 1e9), Assisted(1, 8, 1e9)  # 1.284 and 0.118 ms a layer
     gpu_s = 10e-3  # 1 ms a layer
     assert model().pass_s(gpu_s, [fast]) == pytest.approx(10 * (1e-3 + 1e-4))
@@ -43,19 +41,19 @@ def test_the_longer_of_gpu_and_cpu_counts_and_agreeing_comes_on_top() -> None:
     assert model().pass_s(gpu_s, [fast, slow]) == model().pass_s(gpu_s, [slow])
 
 
-def test_once_the_weights_are_there_the_gpu_goes_on_alone() -> None:
+def test_once_the_weights_are_there_the_gpu_goes_on_alone():
     """A layer takes 1.1 ms with the CPU: the third has begun at 2.5 ms, and seven are left."""
     assert model().pass_s(10e-3, [Assisted(1, 8, 2.5e-3)]) == pytest.approx(3 * 1.1e-3 + 7 * 1e-3)
 
 
-def test_each_request_holds_the_layers_up_until_its_own_weights_are_there() -> None:
+def test_each_request_holds_the_layers_up_until_its_own_weights_are_there():
     slow_s = model().layer_s(16, 64) + 1e-4
     both = [Assisted(1, 8, 5e-3), Assisted(16, 64, 2e-3)]
     two = 2 * slow_s  # until 2.77 ms; then 1.1 ms each until 5 ms are over
     assert model().pass_s(10e-3, both) == pytest.approx(two + 3 * 1.1e-3 + 5 * 1e-3)
 
 
-def test_who_has_landed_costs_nothing() -> None:
+def test_who_has_landed_costs_nothing():
     assert model().pass_s(10e-3, []) == pytest.approx(10e-3)
     assert model().pass_s(10e-3, [Assisted(16, 64, 0.0)]) == pytest.approx(10e-3)
 
@@ -66,9 +64,7 @@ several = st.lists(
 
 
 @given(several, st.floats(1e-4, 1.0), st.integers(1, 40))
-def test_help_never_makes_a_pass_shorter_and_less_waiting_never_longer(
-    assisted: list[Assisted], gpu_s: float, layers: int
-) -> None:
+def test_help_never_makes_a_pass_shorter_and_less_waiting_never_longer(assisted, gpu_s, layers):
     cpu = model(layers)
     seconds = cpu.pass_s(gpu_s, assisted)
     assert seconds >= gpu_s * (1 - 1e-12)
@@ -78,7 +74,7 @@ def test_help_never_makes_a_pass_shorter_and_less_waiting_never_longer(
 
 
 @pytest.mark.parametrize("missing", ["tokens_per_core", "per_token_s", "sync_s"])
-def test_a_coefficient_that_is_missing_is_named(missing: str) -> None:
+def test_a_coefficient_that_is_missing_is_named(missing):
     coefficients = {name: value for name, value in COEFFICIENTS.items() if name != f"cpu_lora.{missing}"}
     with pytest.raises(InputError, match=rf"has no cpu_lora\.{missing}"):
         CpuLora(Calibration("test", "gpu", "model", 1, {}, coefficients), 32)

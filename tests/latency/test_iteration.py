@@ -22,15 +22,13 @@ def calibration(coefficients: dict[str, float]) -> Calibration:
     return Calibration("mine.yaml", "gpu", "model", 1, {}, coefficients)
 
 
-def test_prefill_counts_tokens_and_squares_where_attention_shows() -> None:
+def test_prefill_counts_tokens_and_squares_where_attention_shows():
     assert IterationModel(calibration(NEEDED)).prefill_s(100, 5000) == pytest.approx(0.02 + 0.1)
     model = IterationModel(calibration(NEEDED | {"prefill.per_token_sq_s": 1e-5}))
     assert model.prefill_s(30, 10**2 + 20**2) == pytest.approx(0.02 + 0.03 + 0.005)
 
 
-def test_decode_counts_sequences_their_contexts_and_the_square_of_the_batch_where_a_calibration_says_so() -> (
-    None
-):
+def test_decode_counts_sequences_their_contexts_and_the_square_of_the_batch_where_a_calibration_says_so():
     model = IterationModel(calibration(NEEDED))
     assert model.decode_s(3, 500) == pytest.approx(0.01 + 0.006 + 0.05)
     assert model.decode_s(7, 507) - model.decode_s(7, 500) == pytest.approx(model.decode_slope_s(7))
@@ -39,13 +37,13 @@ def test_decode_counts_sequences_their_contexts_and_the_square_of_the_batch_wher
 
 
 @pytest.mark.parametrize("missing", sorted(NEEDED))
-def test_a_missing_coefficient_is_named(missing: str) -> None:
+def test_a_missing_coefficient_is_named(missing):
     rest = {key: value for key, value in NEEDED.items() if key != missing}
     with pytest.raises(InputError, match=f"has no {missing}, which this run needs"):
         IterationModel(calibration(rest))
 
 
-def test_a_pass_that_does_the_work_of_both_reads_the_weights_once() -> None:
+def test_a_pass_that_does_the_work_of_both_reads_the_weights_once():
     """Of the two intercepts, 0.02 and 0.01, the smaller one is saved."""
     model = IterationModel(calibration(NEEDED))
     assert model.mixed_s(100, 5000, 3, 500) == pytest.approx(0.02 + 0.1 + 0.006 + 0.05)
@@ -61,7 +59,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_what_is_linear_has_a_fixed_cost_and_one_a_byte_or_sequence_and_needs_both(part: str) -> None:
+def test_what_is_linear_has_a_fixed_cost_and_one_a_byte_or_sequence_and_needs_both(part):
     model, method, fixed, slope, value = PARTS[part]
     time_s = getattr(model(calibration({fixed: 0.004, slope: value})), method)
     assert time_s(0) == 0.004
@@ -83,7 +81,7 @@ CURVES = {
 }
 
 
-def test_a_curve_has_a_knee_and_goes_on_beyond_its_last_point() -> None:
+def test_a_curve_has_a_knee_and_goes_on_beyond_its_last_point():
     model = IterationModel(calibration(CURVES))
     assert model.prefill_s(1, 1) == model.prefill_s(512, 512**2) == pytest.approx(0.010)
     assert model.prefill_s(1024, 0) == pytest.approx(0.010 + 512 * 0.00005)
@@ -92,19 +90,19 @@ def test_a_curve_has_a_knee_and_goes_on_beyond_its_last_point() -> None:
     )
 
 
-def test_a_context_token_costs_by_the_batch_and_every_step_grows_alike() -> None:
+def test_a_context_token_costs_by_the_batch_and_every_step_grows_alike():
     model = IterationModel(calibration(CURVES))
     assert model.decode_s(16, 1000) == pytest.approx(0.012 + 1000 * 9e-8)
     assert model.decode_slope_s(16) == pytest.approx(16 * 9e-8)
     assert model.decode_s(16, 1016) - model.decode_s(16, 1000) == pytest.approx(model.decode_slope_s(16))
 
 
-def test_a_pass_by_a_curve_has_the_tokens_of_both() -> None:
+def test_a_pass_by_a_curve_has_the_tokens_of_both():
     model = IterationModel(calibration(CURVES))
     assert model.mixed_s(500, 500**2, 16, 1000) == pytest.approx(model.prefill_s(516, 0) + 1000 * 9e-8)
 
 
-def test_a_curve_of_one_part_leaves_the_coefficients_of_the_others() -> None:
+def test_a_curve_of_one_part_leaves_the_coefficients_of_the_others():
     steps = {name: seconds for name, seconds in CURVES.items() if name.startswith("decode.step")}
     rest = {
         name: NEEDED[name] for name in NEEDED if not name.endswith(("decode.intercept_s", "per_sequence_s"))
@@ -116,7 +114,7 @@ def test_a_curve_of_one_part_leaves_the_coefficients_of_the_others() -> None:
 
 
 @ARRAYS
-def test_curves_are_read_at_all_replicas_at_once() -> None:
+def test_curves_are_read_at_all_replicas_at_once():
     model = IterationModel(calibration(CURVES))
     batches, contexts = np.array([[1, 4], [12, 24]]), np.full((2, 2), 100.0)
     one_by_one = [[model.decode_s(int(batch), 100.0) for batch in row] for row in batches]

@@ -1,7 +1,6 @@
 """What the LoRA kernels add, against numbers worked out by hand."""
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -10,7 +9,6 @@ from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 from simlora.latency.kernels import (
     Bgmv,
-    Kernel,
     LoraWork,
     Mbgmv,
     MbgmvMax,
@@ -72,18 +70,18 @@ def calibration(**extra: float) -> Calibration:
         (Merged, 0.0, 0.0),
     ],
 )
-def test_by_hand(kernel: type[Kernel], decode_s: float, prefill_s: float) -> None:
+def test_by_hand(kernel, decode_s, prefill_s):
     one = kernel(calibration())
     assert one.decode_s(DECODE) == pytest.approx(decode_s)
     assert one.prefill_s(PREFILL) == pytest.approx(prefill_s)
 
 
-def test_mbgmv_also_pays_for_the_highest_rank_where_a_calibration_says_so() -> None:
+def test_mbgmv_also_pays_for_the_highest_rank_where_a_calibration_says_so():
     one = Mbgmv(calibration(**{"kernels.mbgmv.decode.per_sequence_max_rank_s": 0.01}))
     assert one.decode_s(DECODE) == pytest.approx(0.5 + 0.001 * 80 + 0.01 * 3 * 64)
 
 
-def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same() -> None:
+def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same():
     work = LoraWork(tokens=5, token_rank_sum=5 * 16, max_rank=16, adapters=3)
     assert Bgmv(calibration()).decode_s(work) == Mbgmv(calibration()).decode_s(work)
     assert Bgmv(calibration()).prefill_s(work) == Mbgmv(calibration()).prefill_s(work)
@@ -93,7 +91,7 @@ def test_of_one_rank_only_bgmv_and_mbgmv_cost_the_same() -> None:
     "kernel, name",
     [(Bgmv, "bgmv"), (Mbgmv, "mbgmv"), (OneHotEinsum, "one_hot_einsum"), (PaddedBmm, "padded_bmm")],
 )
-def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], name: str) -> None:
+def test_a_missing_coefficient_is_named_and_never_zero(kernel, name):
     own = {key: value for key, value in COEFFICIENTS.items() if key.startswith(f"kernels.{name}.")}
     assert kernel(Calibration("mine.yaml", "gpu", "model", 1, {}, own)), "it needs no others"
     for missing in own:
@@ -102,12 +100,12 @@ def test_a_missing_coefficient_is_named_and_never_zero(kernel: type[Kernel], nam
             kernel(Calibration("mine.yaml", "gpu", "model", 1, {}, rest))
 
 
-def test_merged_adapters_need_no_coefficients() -> None:
+def test_merged_adapters_need_no_coefficients():
     Merged(Calibration("mine.yaml", "gpu", "model", 1, {}, {}))
 
 
 @pytest.mark.parametrize("kernel", [Bgmv, Merged, OneHotEinsum, partial(Vllm, slots=8, max_lora_rank=32)])
-def test_a_pass_of_one_kind_takes_what_that_takes(kernel: Callable[[Calibration], Kernel]) -> None:
+def test_a_pass_of_one_kind_takes_what_that_takes(kernel):
     one = kernel(calibration())
     assert one.mixed_s(PREFILL, NO_ADAPTER) == one.prefill_s(PREFILL)
     assert one.mixed_s(NO_ADAPTER, DECODE) == one.decode_s(DECODE)
@@ -115,7 +113,7 @@ def test_a_pass_of_one_kind_takes_what_that_takes(kernel: Callable[[Calibration]
 
 
 @pytest.mark.parametrize("kernel, saved_s", [(Bgmv, 0.25), (Mbgmv, 0.25), (PaddedBmm, 0.25), (Merged, 0.0)])
-def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: float) -> None:
+def test_a_pass_that_does_both_is_launched_once(kernel, saved_s):
     """Of the fixed costs 0.5 and 0.25 the smaller one is saved, where there is work of both."""
     one = kernel(calibration())
     assert one.mixed_s(PREFILL, DECODE) == pytest.approx(
@@ -123,7 +121,7 @@ def test_a_pass_that_does_both_is_launched_once(kernel: type[Kernel], saved_s: f
     )
 
 
-def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both() -> None:
+def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both():
     one = OneHotEinsum(calibration())
     prefill = changed(PREFILL, adapters=1, max_rank=8)
     both = changed(DECODE, adapters=3)
@@ -136,7 +134,7 @@ def test_one_hot_einsum_multiplies_the_tokens_of_both_with_the_adapters_of_both(
     )
 
 
-def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest_rank_allowed() -> None:
+def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest_rank_allowed():
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
     adapter_s = 0.2 + 0.002 * 32
     # 3 tokens begin one block of 32 and one of 64; 110 tokens four and two.
@@ -147,7 +145,7 @@ def test_vllm_pays_for_slots_adapters_and_tokens_of_slots_as_wide_as_the_highest
     assert kernel.decode_s(changed(DECODE, max_rank=8, token_rank_sum=24)) == kernel.decode_s(DECODE)
 
 
-def test_vllms_shrink_splits_its_sums_less_from_128_tokens_on() -> None:
+def test_vllms_shrink_splits_its_sums_less_from_128_tokens_on():
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
     # 128 tokens: four blocks of 32, each an eighth of the programs; two of 64; adapters cost the same at any rank.
     many_s = 0.5 + 8 * (0.032 * 4 / 8 + 0.01 * 2) + 2 * 0.1 + 128 * 0.003
@@ -155,13 +153,13 @@ def test_vllms_shrink_splits_its_sums_less_from_128_tokens_on() -> None:
     assert kernel.decode_s(changed(DECODE, tokens=127)) > kernel.decode_s(changed(DECODE, tokens=128))
 
 
-def test_vllms_pass_of_both_is_one_launch_over_the_adapters_of_both() -> None:
+def test_vllms_pass_of_both_is_one_launch_over_the_adapters_of_both():
     kernel = Vllm(calibration(), slots=8, max_lora_rank=32)
     both = changed(DECODE, adapters=3)
     assert kernel.mixed_s(PREFILL, both) == pytest.approx(kernel.decode_s(changed(both, tokens=3 + 110)))
 
 
-def test_vllms_tiles_are_sixteen_wide() -> None:
+def test_vllms_tiles_are_sixteen_wide():
     costs = [Vllm(calibration(), slots=8, max_lora_rank=rank).decode_s(DECODE) for rank in (8, 16, 24, 32)]
     assert costs[0] == costs[1] < costs[2] == costs[3]
 
@@ -174,12 +172,12 @@ def test_vllms_tiles_are_sixteen_wide() -> None:
         (4, None, "kernel.max_lora_rank is"),
     ],
 )
-def test_vllm_needs_slots_and_their_rank(slots: int, rank: int, key: str) -> None:
+def test_vllm_needs_slots_and_their_rank(slots, rank, key):
     with pytest.raises(InputError, match=re.escape(key)):
         Vllm(calibration(), slots=slots, max_lora_rank=rank)
 
 
-def test_the_other_reading_of_mbgmv_counts_the_highest_rank_for_everybody() -> None:
+def test_the_other_reading_of_mbgmv_counts_the_highest_rank_for_everybody():
     own, highest = Mbgmv(calibration()), MbgmvMax(calibration())
     assert highest.decode_s(DECODE) == pytest.approx(0.5 + 0.001 * 3 * 64)
     assert highest.prefill_s(PREFILL) == pytest.approx(0.25 + 0.0001 * 110 * 64)

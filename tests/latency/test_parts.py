@@ -1,7 +1,5 @@
 """Calibrations composed of parts: what each part adds, and what is said of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

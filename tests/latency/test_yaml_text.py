@@ -1,11 +1,8 @@
 """YAML that cannot be a tree of plain values is refused, at once and in a sentence."""
 
-from __future__ import annotations
-
 import re
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import yaml
@@ -38,7 +35,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=range(len(REFUSED)))
-def test_what_is_no_tree_is_refused(text: str) -> None:
+def test_what_is_no_tree_is_refused(text):
     with pytest.raises(InputError) as caught:
         read_yaml(text, "f.yaml")
     assert str(caught.value).startswith(REFUSED[text])
@@ -63,7 +60,7 @@ def test_what_is_no_tree_is_refused(text: str) -> None:
         ("~", None),
     ],
 )
-def test_a_value_is_what_it_looks_like(text: str, value: Any) -> None:
+def test_a_value_is_what_it_looks_like(text, value):
     assert read_yaml(text, "f.yaml") == value
     assert type(read_yaml(text, "f.yaml")) is type(value)
 
@@ -78,11 +75,11 @@ TREES = st.recursive(
 
 
 @given(TREES)
-def test_what_was_written_is_read(tree: Any) -> None:
+def test_what_was_written_is_read(tree):
     assert read_yaml(yaml.safe_dump(tree), "f.yaml") == tree
 
 
 @given(st.text(alphabet="ab: -[]{}&*!|>\n\t'\"#%@,?01.e+", max_size=60))
-def test_any_text_is_read_or_refused_in_a_sentence(text: str) -> None:
+def test_any_text_is_read_or_refused_in_a_sentence(text):
     with suppress(InputError):
         read_yaml(text, "f.yaml")

@@ -29,7 +29,7 @@ def resident(of: AdapterCache) -> str:
     return "".join(adapter.name for adapter in ALL if adapter in of)
 
 
-def test_a_load_in_flight_holds_its_slots_from_the_start() -> None:
+def test_a_load_in_flight_holds_its_slots_from_the_start():
     one = cache()
     one.insert(A, 7.5)
     assert A in one
@@ -37,12 +37,12 @@ def test_a_load_in_flight_holds_its_slots_from_the_start() -> None:
     assert one.free_tokens(kv_tokens=10) == 32 - 8 - 10
 
 
-def test_an_adapter_is_not_loaded_twice() -> None:
+def test_an_adapter_is_not_loaded_twice():
     with pytest.raises(AssertionError, match="adapter a is loaded twice"):
         cache(A).insert(A, 1.0)
 
 
-def test_an_adapter_is_pinned_until_its_last_request_is_gone() -> None:
+def test_an_adapter_is_pinned_until_its_last_request_is_gone():
     one = cache(A, B)
     one.pin(A)
     one.pin(A)
@@ -55,14 +55,14 @@ def test_an_adapter_is_pinned_until_its_last_request_is_gone() -> None:
     assert (one.pinned, one.pinned_tokens, one.adapter_tokens) == (set(), 0, 16)
 
 
-def test_a_pinned_adapter_is_never_evicted() -> None:
+def test_a_pinned_adapter_is_never_evicted():
     one = cache(A, B)
     one.pin(A)
     assert one.make_room(kv_tokens=30) == 30 + 8 - 32, "what is still short without B"
     assert resident(one) == "a"
 
 
-def test_an_eviction_policy_that_names_a_pinned_adapter_is_caught() -> None:
+def test_an_eviction_policy_that_names_a_pinned_adapter_is_caught():
     one = AdapterCache(32, lambda idle, short: [A])
     for adapter in (A, B):
         one.insert(adapter, 0.0)
@@ -73,7 +73,7 @@ def test_an_eviction_policy_that_names_a_pinned_adapter_is_caught() -> None:
 
 
 @pytest.mark.parametrize("eviction, left", [(OnDemand, "b"), (Lru, "abc")])
-def test_on_demand_a_sweep_drops_every_idle_adapter(eviction, left: str) -> None:
+def test_on_demand_a_sweep_drops_every_idle_adapter(eviction, left):
     one = cache(*ALL, eviction=eviction)
     one.pin(B)
     one.sweep()
@@ -87,27 +87,27 @@ def test_on_demand_a_sweep_drops_every_idle_adapter(eviction, left: str) -> None
     + [(OnDemand, 8, "abc"), (OnDemand, 9, "")],
 )
 def test_for_room_the_least_recently_used_leave_just_as_many_as_it_takes_or_on_demand_all(
-    eviction, kv_tokens: int, left: str
-) -> None:
+    eviction, kv_tokens, left
+):
     one = cache(*ALL, eviction=eviction)
     assert one.make_room(kv_tokens=kv_tokens) == 0
     assert resident(one) == left
 
 
-def test_using_an_adapter_again_makes_it_the_last_to_leave() -> None:
+def test_using_an_adapter_again_makes_it_the_last_to_leave():
     one = cache(*ALL)
     use(one, A)
     one.make_room(kv_tokens=9)
     assert resident(one) == "ac"
 
 
-def test_room_can_be_made_for_more_than_kv() -> None:
+def test_room_can_be_made_for_more_than_kv():
     one = cache(A, B)
     assert one.make_room(kv_tokens=12, more=8) == 0
     assert resident(one) == "b"
 
 
-def test_prefetched_adapters_leave_after_all_others_the_latest_first_and_are_not_swept() -> None:
+def test_prefetched_adapters_leave_after_all_others_the_latest_first_and_are_not_swept():
     one = cache(A)
     one.insert(B, 0.0)
     one.insert(C, 0.0)
@@ -122,7 +122,7 @@ def test_prefetched_adapters_leave_after_all_others_the_latest_first_and_are_not
     assert resident(one) == "a"
 
 
-def test_a_divided_pool_lends_neither_side_any_room() -> None:
+def test_a_divided_pool_lends_neither_side_any_room():
     one = cache(A, B, adapter_capacity=16)
     assert (one.room, cache().room) == (16, 32)
     assert one.free_tokens(kv_tokens=30) == 2
@@ -139,12 +139,12 @@ def test_a_divided_pool_lends_neither_side_any_room() -> None:
     assert resident(one) == "a", "used last"
 
 
-def test_a_shared_pool_has_the_same_room_for_both() -> None:
+def test_a_shared_pool_has_the_same_room_for_both():
     one = cache(A)
     assert one.free_tokens(kv_tokens=20) == one.adapter_room(kv_tokens=20, keep=()) == 4
 
 
-def test_listeners_hear_of_each_adapter_that_comes_or_leaves_and_of_all_that_leave_at_once() -> None:
+def test_listeners_hear_of_each_adapter_that_comes_or_leaves_and_of_all_that_leave_at_once():
     one = cache(A, eviction=OnDemand)
     changes: list[tuple[int, bool]] = []
     evicted: list[str] = []

@@ -4,8 +4,6 @@ An adapter of s slots is s cells of half a slot in A's buffer and as many in B's
 grows by m takes 3n + 4m cells at its peak, one that shrinks to l takes 2n + 3l (both worked out below).
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,7 +41,7 @@ def loaded(kind: type[AdapterRegion], capacity: int, *adapters: Adapter) -> Adap
     return region
 
 
-def test_the_unified_pool_has_no_region() -> None:
+def test_the_unified_pool_has_no_region():
     assert adapter_region("unified", 0) is None
     assert isinstance(adapter_region("contiguous", 8), Contiguous)
     assert isinstance(adapter_region("padded", 8), PaddedAdapters)
@@ -61,9 +59,7 @@ def test_the_unified_pool_has_no_region() -> None:
         "together: 8 + 8, A of 8, B of 8",
     ],
 )
-def test_a_load_takes_old_and_new_buffers_and_empty_tensors_at_the_same_time(
-    there: Batch, come: Batch, least: int
-) -> None:
+def test_a_load_takes_old_and_new_buffers_and_empty_tensors_at_the_same_time(there, come, least):
     """The second: old A and B 4 + 4, empty tensors 4 + 4, new A of 8 (old A goes), new B of 8."""
     for capacity in (least - 1, least):
         region = loaded(Contiguous, capacity, *there)
@@ -71,7 +67,7 @@ def test_a_load_takes_old_and_new_buffers_and_empty_tensors_at_the_same_time(
         assert region.refusals == (capacity < least)
 
 
-def test_a_refused_candidate_leaves_no_trace_in_the_trial() -> None:
+def test_a_refused_candidate_leaves_no_trace_in_the_trial():
     region = Contiguous(12)
     assert fits(region, A)
     assert not region.fits(request(WIDE), fresh=True)
@@ -80,7 +76,7 @@ def test_a_refused_candidate_leaves_no_trace_in_the_trial() -> None:
     assert (region.refusals, region.used_tokens) == (2, 0), "a trial loads nothing"
 
 
-def test_what_is_there_or_has_no_adapter_always_fits() -> None:
+def test_what_is_there_or_has_no_adapter_always_fits():
     region = loaded(Contiguous, 8, A)
     assert fits(region, A, fresh=False)
     assert fits(region, None, fresh=False)
@@ -88,16 +84,14 @@ def test_what_is_there_or_has_no_adapter_always_fits() -> None:
 
 
 @pytest.mark.parametrize("capacity, used", [(23, 12), (24, 8)])
-def test_a_compaction_takes_the_old_buffer_and_one_and_a_half_times_the_new_or_leaves_holes(
-    capacity: int, used: int
-) -> None:
+def test_a_compaction_takes_the_old_buffer_and_one_and_a_half_times_the_new_or_leaves_holes(capacity, used):
     """Old A and B 12 + 12, empty tensors l + l, A of l (one tensor goes), B of l: 24 + 3l cells, l being 8."""
     region = loaded(Contiguous, capacity, A, B, C)
     region.drop([C])
     assert region.used_tokens == used
 
 
-def test_holes_stay_counted_until_the_next_compaction_that_fits() -> None:
+def test_holes_stay_counted_until_the_next_compaction_that_fits():
     region = loaded(Contiguous, 23, A, B, C)
     region.drop([C])
     assert not fits(region, C), "3 * 12 + 4 * 4 = 52 cells beside the holes; 40 without them"
@@ -107,7 +101,7 @@ def test_holes_stay_counted_until_the_next_compaction_that_fits() -> None:
 
 
 @pytest.mark.parametrize("capacity, flushes", [(14, 1), (15, 1), (16, 0), (100, 0)])
-def test_where_no_run_is_long_enough_but_enough_is_free_memory_is_flushed(capacity: int, flushes: int):
+def test_where_no_run_is_long_enough_but_enough_is_free_memory_is_flushed(capacity, flushes):
     """The first load leaves A and B at cells 8 to 16. The empty tensors of the second take 0 to 8, new A 16 to
     24, and for new B there are 8 cells behind it, or else 4 between and 4 or 6 behind.
     """
@@ -126,9 +120,7 @@ STEPS = st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 5), min_size=1)
 
 
 @given(st.integers(8, 120), STEPS)
-def test_what_was_found_to_fit_can_be_loaded_and_what_leaves_gives_everything_back(
-    capacity: int, steps: list[tuple[bool, set[int]]]
-) -> None:
+def test_what_was_found_to_fit_can_be_loaded_and_what_leaves_gives_everything_back(capacity, steps):
     adapters = [adapter(id, slots=4 << id % 3) for id in range(6)]
     region, live = Contiguous(capacity), set()
     for comes, ids in steps:
@@ -162,9 +154,7 @@ def test_what_was_found_to_fit_can_be_loaded_and_what_leaves_gives_everything_ba
         ((), (), A, 4 + 4),  # a missing one with its copy
     ],
 )
-def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch(
-    there: Batch, running: Batch, comes: Adapter, least: int
-) -> None:
+def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch(there, running, comes, least):
     fresh = comes not in there
     for capacity in (least - 1, least):
         region = loaded(PaddedAdapters, 100, *there)
@@ -173,13 +163,13 @@ def test_beside_the_adapters_there_is_a_padded_copy_for_each_stretch(
         assert region.refusals == (capacity < least)
 
 
-def test_a_request_for_the_base_model_needs_no_copy() -> None:
+def test_a_request_for_the_base_model_needs_no_copy():
     region = loaded(PaddedAdapters, 100, A)
     region.capacity = 4 + 4
     assert fits(region, None, running=(A,))
 
 
-def test_a_refused_candidate_is_no_stretch() -> None:
+def test_a_refused_candidate_is_no_stretch():
     region = PaddedAdapters(16)
     assert fits(region, A)
     assert not region.fits(request(WIDE), fresh=True), "12 + 2 * 8"
@@ -188,7 +178,7 @@ def test_a_refused_candidate_is_no_stretch() -> None:
     assert region.refusals == 1
 
 
-def test_free_slots_are_always_in_a_row() -> None:
+def test_free_slots_are_always_in_a_row():
     region = loaded(PaddedAdapters, 40, A, B, WIDE)
     region.drop([B])
     assert (region.used_tokens, region.largest_free_tokens, region.flushes) == (12, 28, 0)

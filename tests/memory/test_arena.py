@@ -1,7 +1,5 @@
 """Arena: best fit over one address space, and what compacting it gives back."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,8 +18,8 @@ def taken(arena: Arena) -> list[tuple[int, int]]:
     + [((5, 3, 3, 3), (3, 3, 3), (6, 10, 14))],
 )
 def test_the_smallest_run_that_is_large_enough_is_taken_from_its_start_and_of_equals_the_lowest(
-    holes: tuple[int, ...], asked: tuple[int, ...], addresses: tuple[int, ...]
-) -> None:
+    holes, asked, addresses
+):
     """Free runs of these sizes, in order of address, with a block of one cell behind each."""
     arena = Arena(sum(holes) + len(holes))
     names = [(arena.allocate(size), arena.allocate(1))[0] for size in holes]
@@ -30,7 +28,7 @@ def test_the_smallest_run_that_is_large_enough_is_taken_from_its_start_and_of_eq
     assert tuple(arena._blocks[arena.allocate(cells)][0] for cells in asked) == addresses
 
 
-def test_compacting_puts_all_blocks_back_to_back_in_the_same_order() -> None:
+def test_compacting_puts_all_blocks_back_to_back_in_the_same_order():
     arena = Arena(20)
     names = [arena.allocate(cells) for cells in (2, 3, 4, 5)]
     arena.free(names[0])
@@ -42,7 +40,7 @@ def test_compacting_puts_all_blocks_back_to_back_in_the_same_order() -> None:
     assert taken(arena) == [(3, 5)], "a block keeps its name"
 
 
-def test_a_copy_can_be_tried_without_a_trace() -> None:
+def test_a_copy_can_be_tried_without_a_trace():
     arena = Arena(10)
     kept = arena.allocate(4)
     twin = arena.copy()
@@ -52,7 +50,7 @@ def test_a_copy_can_be_tried_without_a_trace() -> None:
 
 
 @given(st.lists(st.one_of(st.integers(1, 12), st.sampled_from(("free", "compact"))), max_size=60))
-def test_blocks_never_overlap_and_free_and_used_cells_are_all_there_are(steps: list[int | str]) -> None:
+def test_blocks_never_overlap_and_free_and_used_cells_are_all_there_are(steps):
     arena, names = Arena(40), []
     for at, step in enumerate(steps):
         if step == "compact":

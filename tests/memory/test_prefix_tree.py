@@ -3,8 +3,6 @@
 What is found, held and evicted at all is held against sets in test_prefix_tree_and_host.py.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.memory.prefix_tree import PrefixTree
@@ -16,7 +14,7 @@ def cache() -> PrefixTree:
     return PrefixTree(4)
 
 
-def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
+def test_a_look_at_what_is_there_changes_nothing(cache):
     served(cache, request(0, 1, 2, 3))
     segments = cache.segments
     assert cache.matched_tokens(request(1, 1, 2, 7)) == 8
@@ -27,7 +25,7 @@ def test_a_look_at_what_is_there_changes_nothing(cache: PrefixTree) -> None:
     assert cache.matched_tokens(request(4, 1, 2, 3)) == 4
 
 
-def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_first(cache: PrefixTree) -> None:
+def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_first(cache):
     serve(cache, (1, 2), (5, 6), (1,))  # the last uses the first block of the oldest again
     gone = []
     for _ in range(4):
@@ -38,7 +36,7 @@ def test_what_was_used_longest_ago_goes_first_and_its_last_block_before_its_firs
 
 
 @pytest.mark.parametrize("tokens", [4, 8, 16])
-def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: int) -> None:
+def test_small_evictions_take_what_a_large_one_takes(cache, tokens):
     served(cache, request(0, 1, 2, 3), now_s=1.0)
     served(cache, request(1, 5, 6, 7), now_s=1.0)  # last used at the same moment
     for _ in range(0, 16, tokens):
@@ -57,9 +55,7 @@ def test_small_evictions_take_what_a_large_one_takes(cache: PrefixTree, tokens: 
         ([(1, 2, 3), (1,)], [(1,), (2, 3)]),  # where another ends
     ],
 )
-def test_a_segment_is_cut_where_requests_differ(
-    cache: PrefixTree, requests: list[tuple[int, ...]], cut: list[tuple[int, ...]]
-) -> None:
+def test_a_segment_is_cut_where_requests_differ(cache, requests, cut):
     serve(cache, *requests)
     assert segments(cache) == [(blocks, True) for blocks in cut]
     assert cache.segments == len(cut)
@@ -68,9 +64,7 @@ def test_a_segment_is_cut_where_requests_differ(
 # Growth -------------------------------------------------------------------------------------
 
 
-def test_the_output_of_a_request_is_part_of_its_own_segment_and_found_without_a_cut(
-    cache: PrefixTree,
-) -> None:
+def test_the_output_of_a_request_is_part_of_its_own_segment_and_found_without_a_cut(cache):
     served(cache, request(0, prompt=9, session="s"), output_tokens=8)
     assert segments(cache) == [((0, 1, 2, 3), True)]
     assert served(cache, request(1, prompt=17, session="s")) == 16
@@ -79,7 +73,7 @@ def test_the_output_of_a_request_is_part_of_its_own_segment_and_found_without_a_
 
 
 @pytest.mark.parametrize("has_gone", [True, False])
-def test_a_segment_that_another_request_has_used_does_not_grow(cache: PrefixTree, has_gone: bool) -> None:
+def test_a_segment_that_another_request_has_used_does_not_grow(cache, has_gone):
     """It is another's history: what comes behind is worth something else."""
     first, second = running(cache, request(0, prompt=9, session="s")), request(1, prompt=9, session="s")
     assert started(cache, second) == 8
@@ -90,7 +84,7 @@ def test_a_segment_that_another_request_has_used_does_not_grow(cache: PrefixTree
     assert cache.tokens == cache.held_tokens == 16
 
 
-def test_nor_does_one_behind_which_something_else_follows_or_that_was_held_before(cache: PrefixTree) -> None:
+def test_nor_does_one_behind_which_something_else_follows_or_that_was_held_before(cache):
     first = running(cache, request(0, prompt=9, session="s"))
     cache.claim_prefix(request(1, prompt=6, session="s"))  # where others would part, it is cut
     cache.add(first, 16, 1.0)
@@ -108,9 +102,7 @@ def visits(cache: PrefixTree, *hashes: int) -> list[int]:
     return [segment.visits for segment in cache.claim_prefix(request(9, *hashes))]
 
 
-def test_every_request_that_holds_or_brings_a_segment_counts_as_a_visit_of_all_its_parts(
-    cache: PrefixTree,
-) -> None:
+def test_every_request_that_holds_or_brings_a_segment_counts_as_a_visit_of_all_its_parts(cache):
     one, other = request(0, 1, 2), request(1, 1, 2)
     for new in (one, other):
         started(cache, new)
@@ -125,7 +117,7 @@ def test_every_request_that_holds_or_brings_a_segment_counts_as_a_visit_of_all_i
 
 
 @pytest.mark.parametrize("used_when_found, found_s", [(False, 9.0), (True, 5.0)])
-def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: bool, found_s: float) -> None:
+def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found, found_s):
     """And what a request brings until it ends, either way."""
     tree = PrefixTree(4, used_when_found=used_when_found)
     served(tree, request(1, 1, 2))
@@ -138,7 +130,7 @@ def test_what_is_found_is_used_then_or_until_its_request_ends(used_when_found: b
 # Worth --------------------------------------------------------------------------------------
 
 
-def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
+def test_what_is_worth_least_goes_first_whatever_its_last_use():
     """Here the larger: of two blocks, then of one. One more of a segment that is cut is worth less again."""
     cache = PrefixTree(4, worth=ByRule(lambda segment: -len(segment.blocks)))
     serve(cache, (7,), (1, 2, 3), (5, 6))
@@ -150,7 +142,7 @@ def test_what_is_worth_least_goes_first_whatever_its_last_use() -> None:
 
 
 @pytest.mark.parametrize("now_s, left", [(1.0, 1), (9.0, 2)])
-def test_worth_can_fade_as_time_goes_by(now_s: float, left: int) -> None:
+def test_worth_can_fade_as_time_goes_by(now_s, left):
     """Used a moment ago, the second loses its lead of a half; when that is long past, it has it again."""
     just_now = lambda segment, now: 1.0 if now == segment.used_s else 0.0  # noqa: E731
     cache = PrefixTree(4, worth=ByRule(lambda segment: 0.5 * segment.used_s, just_now, most_fade=1.0))
@@ -162,9 +154,7 @@ def test_worth_can_fade_as_time_goes_by(now_s: float, left: int) -> None:
 # What never happens -------------------------------------------------------------------------
 
 
-def test_what_was_promised_has_to_be_there_and_an_adapter_that_is_there_does_not_come(
-    cache: PrefixTree,
-) -> None:
+def test_what_was_promised_has_to_be_there_and_an_adapter_that_is_there_does_not_come(cache):
     new = request(0, 1, 2)
     new.cached_tokens = 8
     with pytest.raises(AssertionError, match="request 0 counts on cached KV that has gone"):
@@ -174,7 +164,7 @@ def test_what_was_promised_has_to_be_there_and_an_adapter_that_is_there_does_not
         cache.adapter(A.id, True)
 
 
-def test_neither_what_is_in_use_leaves_nor_what_something_lies_behind(cache: PrefixTree) -> None:
+def test_neither_what_is_in_use_leaves_nor_what_something_lies_behind(cache):
     running(cache, request(0, 1, 2))
     (segment,) = cache.claim_prefix(request(1, 1, 2))
     with pytest.raises(AssertionError, match="cached KV in use is evicted"):
@@ -189,7 +179,7 @@ def test_neither_what_is_in_use_leaves_nor_what_something_lies_behind(cache: Pre
 # KV that needs its adapter ------------------------------------------------------------------
 
 
-def test_no_request_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> None:
+def test_no_request_finds_kv_whose_adapter_is_not_there_if_it_is_needed():
     tree = PrefixTree(4, needs_adapter=True)
     tree.adapter(A.id, resident=True)
     assert [served(tree, request(id, 1, 2)) for id in (1, 2)] == [0, 8]
@@ -203,7 +193,7 @@ def test_no_request_finds_kv_whose_adapter_is_not_there_if_it_is_needed() -> Non
     )
 
 
-def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew() -> None:
+def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew():
     tree = PrefixTree(4, host_capacity_tokens=100, needs_adapter=True)
     tree.adapter(A.id, resident=True)
     served(tree, request(1, 1, 2))
@@ -214,7 +204,7 @@ def test_what_lies_on_the_host_comes_back_with_a_request_that_prefills_it_anew()
     assert (tree.tokens, tree.host_tokens) == (8, 0)
 
 
-def test_a_prompt_begins_on_the_host_where_blocks_but_for_its_last_token_lie_there_alone() -> None:
+def test_a_prompt_begins_on_the_host_where_blocks_but_for_its_last_token_lie_there_alone():
     tree = PrefixTree(4, host_capacity_tokens=100)
     served(tree, request(0, 1, 2, 3))
     assert not tree.begins_on_host(request(1, 1, 2, 3, prompt=13))

@@ -1,7 +1,5 @@
 """PrefixTree with a host behind HBM: what goes there, what comes back, what may follow; and all of it against sets."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -41,7 +39,7 @@ def counts(tree: PrefixTree) -> tuple[int, int, int]:
 # Going and coming ---------------------------------------------------------------------------
 
 
-def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
+def test_kv_does_not_come_before_what_it_follows(tree):
     serve(tree, (1, 2), (1,))
     tree.evict(8, 2.0)
     _, second = tree.claim_prefix(request(2, 1, 2))
@@ -52,7 +50,7 @@ def test_kv_does_not_come_before_what_it_follows(tree: PrefixTree) -> None:
 # The copies ---------------------------------------------------------------------------------
 
 
-def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() -> None:
+def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done():
     sent = []
 
     def send(tokens: int, now_s: float, there_s: float) -> float:
@@ -66,7 +64,7 @@ def test_every_segment_that_leaves_is_sent_and_is_there_when_its_copy_is_done() 
     assert [segment.ready_s for segment in tree.claim_prefix(request(2, 1, 2, 3))] == [4.5, 4.5]
 
 
-def test_of_what_was_to_come_back_before_it_had_gone_the_slots_are_told_of() -> None:
+def test_of_what_was_to_come_back_before_it_had_gone_the_slots_are_told_of():
     """Slots that it was to be written to may still be read by other copies, which it had waited for."""
     told: list[float] = []
 
@@ -86,8 +84,8 @@ def test_of_what_was_to_come_back_before_it_had_gone_the_slots_are_told_of() -> 
 
 @pytest.mark.parametrize("written_until_s, heard", [(4.0, []), (5.0, [5.0])])
 def test_what_the_host_has_no_room_for_is_not_sent_but_slots_that_are_still_written_to_are_told_of(
-    written_until_s: float, heard: list[float]
-) -> None:
+    written_until_s, heard
+):
     sent = []
     tree = with_host(8, send=lambda tokens, now_s, there_s: sent.append(there_s) or now_s)
     served(tree, request(0, 1, 2, 3))
@@ -97,7 +95,7 @@ def test_what_the_host_has_no_room_for_is_not_sent_but_slots_that_are_still_writ
     assert (sent, counts(tree)) == (heard, (0, 0, 0))
 
 
-def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> None:
+def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree):
     """Its own is when it has computed it."""
     served(tree, request(0, 1, 2, 3), now_s=1.0)
     served(tree, request(1, 1), now_s=2.0)
@@ -122,7 +120,7 @@ def test_kv_is_ready_when_the_last_that_a_request_holds_is(tree: PrefixTree) -> 
 # A host of limited size ---------------------------------------------------------------------
 
 
-def test_the_host_gives_up_what_is_worth_least() -> None:
+def test_the_host_gives_up_what_is_worth_least():
     """Room for two blocks. They leave HBM in the order of their last use, and so do they leave the host."""
     tree = with_host(8)
     serve(tree, (1,), (2,), (3,))
@@ -133,7 +131,7 @@ def test_the_host_gives_up_what_is_worth_least() -> None:
     assert counts(tree) == (0, 8, 0)
 
 
-def test_be_it_what_comes_just_now() -> None:
+def test_be_it_what_comes_just_now():
     """Worth is the number of the block here."""
     tree = with_host(8, worth=ByRule(lambda segment: -segment.blocks[0]))
     serve(tree, (1,), (3,), (2,))
@@ -143,7 +141,7 @@ def test_be_it_what_comes_just_now() -> None:
     assert blocks(tree, resident=False) == {(0, 1), (0, 2)}
 
 
-def test_the_host_gives_up_leaves_before_what_they_follow() -> None:
+def test_the_host_gives_up_leaves_before_what_they_follow():
     """The first block was used longest ago, but those behind it are of no use without it."""
     tree = with_host(16, worth=ByRule(lambda segment: segment.blocks[0]))
     serve(tree, (1, 5), (1, 6), (4,))
@@ -155,7 +153,7 @@ def test_the_host_gives_up_leaves_before_what_they_follow() -> None:
         assert blocks(tree, resident=False) == left | {(0, 7 + n) for n in range(id + 1)}
 
 
-def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too() -> None:
+def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too():
     tree = with_host(4)
     served(tree, request(0, 1, 2))
     tree.evict(4, 1.0)
@@ -174,7 +172,7 @@ def test_what_lies_behind_kv_in_hbm_is_a_leaf_of_the_host_too() -> None:
     [(request(0, 1, 2, 3, 4), (1, 2, 3, 4)), (request(0, prompt=17, session="s"), (0, 1, 2, 3))],
     ids=["blocks", "numbered blocks of a session"],
 )
-def test_what_left_bit_by_bit_is_one_segment_again(tree: PrefixTree, new: Request, names: tuple[int, ...]):
+def test_what_left_bit_by_bit_is_one_segment_again(tree, new, names):
     assert (tree.keeps, PrefixTree(4).keeps) == (True, False)
     served(tree, new)
     for _ in range(3):
@@ -185,7 +183,7 @@ def test_what_left_bit_by_bit_is_one_segment_again(tree: PrefixTree, new: Reques
     assert (tree.segments, *counts(tree)) == (1, 0, 16, 0)
 
 
-def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
+def test_one_that_was_joined_is_ready_when_its_last_part_is():
     done_s = iter((8.0, 6.0))
     tree = with_host(send=lambda tokens, now_s, there_s: next(done_s))
     served(tree, request(0, 1, 2))
@@ -195,7 +193,7 @@ def test_one_that_was_joined_is_ready_when_its_last_part_is() -> None:
     assert segment.ready_s == 8.0
 
 
-def test_parts_of_different_use_stay_apart_and_so_does_one_that_two_follow(tree: PrefixTree) -> None:
+def test_parts_of_different_use_stay_apart_and_so_does_one_that_two_follow(tree):
     serve(tree, (1, 2), (1,))
     for gone in (running(tree, request(2, 5, 6)), running(tree, request(3, 5, 7))):
         tree.leave(gone, 2.0)
@@ -203,7 +201,7 @@ def test_parts_of_different_use_stay_apart_and_so_does_one_that_two_follow(tree:
     assert segments(tree) == [((1,), False), ((2,), False), ((5,), False), ((6,), False), ((7,), False)]
 
 
-def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree: PrefixTree) -> None:
+def test_a_segment_on_the_host_is_cut_where_a_request_parts_from_it(tree):
     served(tree, request(0, 1, 2, 3))
     tree.evict(12, 1.0)
     assert started(tree, request(1, 1, 7)) == 4
@@ -229,14 +227,14 @@ def out(tree: PrefixTree, *hashes: int, adapter: Adapter | None = A) -> None:
     tree.take_out(tree.claim_prefix(request(99, *hashes, adapter=adapter))[-1], 9.0)
 
 
-def test_what_was_used_last_comes_first(returning: PrefixTree) -> None:
+def test_what_was_used_last_comes_first(returning):
     serve(returning, (1,), (2,), (3,))
     for block in (2, 3, 1):
         out(returning, block)
     assert coming(returning) == [(3,), (2,), (1,)]
 
 
-def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree) -> None:
+def test_what_waits_for_what_it_follows_waits_at_its_side(returning):
     """It is not looked through before that has come."""
     serve(returning, (1,), *((1, block) for block in range(2, 7)))
     for block in range(2, 7):
@@ -249,7 +247,7 @@ def test_what_waits_for_what_it_follows_waits_at_its_side(returning: PrefixTree)
     assert coming(returning) == [(6,), (5,), (4,), (3,), (2,)]
 
 
-def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it() -> None:
+def test_an_adapter_that_comes_and_goes_costs_the_same_whatever_lies_behind_it():
     """Thousands of chats of one turn, all on the host: once each has its place, none of them is looked at."""
     asked: list[Segment] = []
 
@@ -513,9 +511,7 @@ class Model:
     comes_back=st.booleans(),
     alone=st.booleans(),
 )
-def test_hbm_and_host_are_sets_of_blocks(
-    plan: list[tuple[str, object]], host_tokens: int, ranked: bool, comes_back: bool, alone: bool
-) -> None:
+def test_hbm_and_host_are_sets_of_blocks(plan, host_tokens, ranked, comes_back, alone):
     model = Model(host_tokens, ranked, comes_back, alone)
     for step, what in plan:
         model.now_s += 0.125

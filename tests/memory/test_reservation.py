@@ -51,7 +51,7 @@ KINDS = pytest.mark.parametrize("kind", [Full, PaddedKv, Peak, Paged])
 
 
 @KINDS
-def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trace(kind: type[Reservation]):
+def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trace(kind):
     reservation = kind(100)
     for _ in range(5):
         reservation.begin(0)
@@ -60,12 +60,12 @@ def test_neither_a_refused_candidate_nor_a_trial_without_admission_leaves_a_trac
 
 
 @KINDS
-def test_an_empty_batch_never_fills_the_pool(kind: type[Reservation]) -> None:
+def test_an_empty_batch_never_fills_the_pool(kind):
     assert kind(100).steps_until_full(free_tokens=0, step=7) == UNLIMITED
 
 
 @pytest.mark.parametrize("kind", [Full, PaddedKv])
-def test_what_never_grows_never_fits_later(kind: type[Reservation]) -> None:
+def test_what_never_grows_never_fits_later(kind):
     reservation = kind(100)
     fill(reservation, [Member(11, 29)], step=0)
     reservation.begin(0)
@@ -81,9 +81,7 @@ def test_what_never_grows_never_fits_later(kind: type[Reservation]) -> None:
     [(Full, Member(11, 29), (11, 49), 0), (PaddedKv, Member(21, 9), (31, 5), 20)],
     ids=["full: 40 + 60", "padded: 2 * (31 + 9)"],
 )
-def test_a_candidate_fits_to_the_last_slot_of_what_adapters_leave(
-    kind: type[Reservation], there: Member, comes: tuple[int, int], beside_tokens: int
-) -> None:
+def test_a_candidate_fits_to_the_last_slot_of_what_adapters_leave(kind, there, comes, beside_tokens):
     reservation = kind(100)
     fill(reservation, [there], step=0)
     for more, fits in ((0, True), (1, False)):
@@ -91,7 +89,7 @@ def test_a_candidate_fits_to_the_last_slot_of_what_adapters_leave(
         assert reservation.fits(*comes, beside_tokens + more) is fits
 
 
-def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
+def test_full_takes_prompt_and_output_from_admission_to_end():
     full = Full(100)
     running = fill(full, [Member(11, 29)], step=0)
     assert full.used_tokens(step=0) == full.used_tokens(step=29) == 40
@@ -99,7 +97,7 @@ def test_full_takes_prompt_and_output_from_admission_to_end() -> None:
     assert full.used_tokens(step=29) == 0
 
 
-def test_padded_an_empty_batch_has_no_shape() -> None:
+def test_padded_an_empty_batch_has_no_shape():
     padded = PaddedKv(1000)
     (running,) = fill(padded, [Member(31, 29)], step=0)
     assert padded.used_tokens(step=0) == padded.used_tokens(step=9) == 31 + 29
@@ -108,7 +106,7 @@ def test_padded_an_empty_batch_has_no_shape() -> None:
     assert padded.used_tokens(step=39) == 20
 
 
-def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
+def test_padded_a_long_candidate_makes_all_before_it_longer():
     padded = PaddedKv(100)
     padded.begin(0)
     candidates = ((10, 10), (10, 10), (30, 10), (20, 10))  # 3 * 40 and 3 * 30 with the last two
@@ -117,8 +115,8 @@ def test_padded_a_long_candidate_makes_all_before_it_longer() -> None:
 
 @given(MEMBERS, CANDIDATE, st.integers(20, 1500), st.integers(0, 20))
 def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
-    members: list[Member], candidate: Member, capacity: int, adapter_tokens: int
-) -> None:
+    members, candidate, capacity, adapter_tokens
+):
     padded = PaddedKv(capacity)
     running = fill(padded, members, step=0)
     sides = ("context", "to_come")
@@ -138,8 +136,8 @@ def test_padded_takes_a_rectangle_over_all_that_were_ever_in_the_batch(
 
 @given(MEMBERS, st.lists(CANDIDATE, min_size=1, max_size=6), STEPS, st.integers(0, 20), st.integers(20, 1500))
 def test_peak_admits_while_the_printed_formula_stays_strictly_below_the_pool(
-    running: list[Member], candidates: list[Member], step: int, adapter_tokens: int, capacity: int
-) -> None:
+    running, candidates, step, adapter_tokens, capacity
+):
     peak = Peak(capacity)
     running = fill(peak, [member for member in running if member.to_come], step=0)
     ahead = min([step, *(member.to_come - 1 for member in running)])
@@ -159,8 +157,8 @@ SMALL = st.builds(Member, st.integers(1, 12), st.integers(1, 8))
 @given(st.lists(SMALL, max_size=6), SMALL, st.integers(5, 60), st.integers(0, 8))
 @share(2)
 def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
-    running: list[Member], candidate: Member, capacity: int, adapter_tokens: int
-) -> None:
+    running, candidate, capacity, adapter_tokens
+):
     """While no request leaves: until the first of the running requests has made its last step."""
     peak = Peak(capacity)
     running = fill(peak, running, step=0)
@@ -172,7 +170,7 @@ def test_peak_a_refused_candidate_would_not_fit_at_any_step_before_the_retry(
         assert printed_peak(now, [candidate]) >= capacity - adapter_tokens, f"it would fit {step} steps later"
 
 
-def test_peak_the_retry_is_not_before_the_next_step() -> None:
+def test_peak_the_retry_is_not_before_the_next_step():
     peak = Peak(50)
     fill(peak, [Member(20, 20)], step=0)
     peak.begin(0)
@@ -187,9 +185,7 @@ BLOCKS = st.sampled_from((1, 2, 5, 16))
 
 @pytest.mark.parametrize("kind", [Peak, Paged])
 @given(members=MEMBERS, start=STEPS, ahead=STEPS, block=BLOCKS)
-def test_what_the_requests_hold_is_taken_in_whole_blocks_if_it_is_paged(
-    kind: type[Reservation], members: list[Member], start: int, ahead: int, block: int
-) -> None:
+def test_what_the_requests_hold_is_taken_in_whole_blocks_if_it_is_paged(kind, members, start, ahead, block):
     reservation, block = (Paged(10**6, block), block) if kind is Paged else (Peak(10**6), 1)
     running, now = fill(reservation, members, step=start), start + ahead
     while running:
@@ -203,9 +199,7 @@ def test_what_the_requests_hold_is_taken_in_whole_blocks_if_it_is_paged(
 
 @pytest.mark.parametrize("kind", [Peak, Paged])
 @given(members=MEMBERS.filter(len), start=STEPS, block=BLOCKS, free=st.integers(0, 300))
-def test_the_pool_is_full_at_the_first_step_that_takes_more_than_is_free(
-    kind: type[Reservation], members: list[Member], start: int, block: int, free: int
-) -> None:
+def test_the_pool_is_full_at_the_first_step_that_takes_more_than_is_free(kind, members, start, block, free):
     reservation = Paged(10**6, block) if kind is Paged else Peak(10**6)
     assert fill(reservation, members, step=start) == members
     limit = reservation.used_tokens(start) + free
@@ -216,7 +210,7 @@ def test_the_pool_is_full_at_the_first_step_that_takes_more_than_is_free(
         assert min(reservation.steps_until_full(free, start, most), most) == min(steps, most)
 
 
-def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
+def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone():
     paged = Paged(100, block_size=10, watermark=0.2)
     paged.begin(0)
     assert paged.fits(71, 0, beside_tokens=20), "alone: 80 slots and the adapter, to the last slot"
@@ -226,7 +220,7 @@ def test_paged_keeps_the_watermark_free_unless_the_candidate_is_alone() -> None:
     assert not paged.fits(1, 0, beside_tokens=0)
 
 
-def test_paged_does_not_ask_how_long_an_answer_may_get() -> None:
+def test_paged_does_not_ask_how_long_an_answer_may_get():
     paged = Paged(100, block_size=10, watermark=0.0)
     paged.begin(0)
     assert paged.fits(10, 10_000, beside_tokens=0)
@@ -238,7 +232,7 @@ RULES = {"full": lambda: Full(100), "peak": lambda: Peak(100), "paged": lambda: 
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
+def test_pausable_without_a_pause_is_its_rule(rule):
     pausable, alone = Pausable(RULES[rule]()), RULES[rule]()
     _, one = fill(pausable, [Member(11, 9), Member(21, 19)], step=2)
     _, other = fill(alone, [Member(11, 9), Member(21, 19)], step=2)
@@ -255,7 +249,7 @@ def test_pausable_without_a_pause_is_its_rule(rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule, held", [("full", 20), ("peak", 14), ("paged", 20)])
-def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(rule: str, held: int):
+def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_more(rule, held):
     """11 slots at step 0, 14 at step 3: two blocks of ten; with what may come, 20."""
     pausable = Pausable(RULES[rule]())
     running = fill(pausable, [Member(11, 9)], step=0)
@@ -266,7 +260,7 @@ def test_pausable_a_paused_request_keeps_the_slots_that_it_holds_and_takes_no_mo
     assert pausable.steps_until_full(free_tokens=0, step=3) == UNLIMITED
 
 
-def test_pausable_only_the_others_grow() -> None:
+def test_pausable_only_the_others_grow():
     pausable = Pausable(Paged(100, block_size=1, watermark=0.0))
     running = fill(pausable, [Member(11, 9), Member(21, 19)], step=0)
     pausable.pause(running[0].request, step=3)
@@ -274,7 +268,7 @@ def test_pausable_only_the_others_grow() -> None:
     assert pausable.steps_until_full(free_tokens=5, step=3) == 6
 
 
-def test_pausable_a_request_that_resumes_is_charged_by_the_rule_again() -> None:
+def test_pausable_a_request_that_resumes_is_charged_by_the_rule_again():
     pausable = Pausable(Peak(100))
     running = fill(pausable, [Member(11, 9)], step=0)
     pausable.pause(running[0].request, step=3)
@@ -286,7 +280,7 @@ def test_pausable_a_request_that_resumes_is_charged_by_the_rule_again() -> None:
     assert pausable.used_tokens(10) == 0
 
 
-def test_pausable_a_trial_counts_no_paused_request_but_in_the_slots_beside() -> None:
+def test_pausable_a_trial_counts_no_paused_request_but_in_the_slots_beside():
     """The paused slots come with `beside_tokens`, so that a trial can do without some of them."""
     pausable = Pausable(Full(100))
     running = fill(pausable, [Member(11, 29)], step=0)

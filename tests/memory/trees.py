@@ -1,7 +1,5 @@
 """Requests for a `PrefixTree`, in blocks of four tokens; request i comes and goes at second i."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Hand-made requests tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """TokenGaps says of runs what a list of every gap would say."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What schedulers and migrations decided, row by row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -71,7 +69,7 @@ def test_a_switch_names_what_is_merged_from_then_on():
 
 
 @pytest.mark.parametrize("timeline", [True, False])
-def test_the_time_with_something_merged_is_counted_whether_it_is_drawn_or_not(timeline: bool):
+def test_the_time_with_something_merged_is_counted_whether_it_is_drawn_or_not(timeline):
     told = recorder(timeline)
     told.switch(0, 1.0, 0.02, adapter(0, "a"))
     told.switch(0, 3.0, 0.04, adapter(1, "b"))

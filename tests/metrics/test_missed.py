@@ -1,7 +1,5 @@
 """A run is ended once more requests have missed their SLO than may: the same ones that would miss it at its end."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -52,9 +50,7 @@ ENDS = st.lists(
 
 
 @given(ends=ENDS, targets=st.sampled_from(TARGETS), allowed=st.integers(0, 12), late=st.booleans())
-def test_it_stops_if_and_only_if_too_few_would_have_met_it(
-    ends: list[tuple[int, int, float, float, bool]], targets: SloTargets, allowed: int, late: bool
-) -> None:
+def test_it_stops_if_and_only_if_too_few_would_have_met_it(ends, targets, allowed, late):
     trace = a_trace([tokens for tokens, *_ in ends], [adapter for _, adapter, *_ in ends])
     window = Window(float(len(ends) // 2), float(len(ends))) if late else None
     counted = len(ends) if window is None else int(window.covers(trace.arrival_s).sum())
@@ -82,7 +78,7 @@ def missed(count: int, share: float, targets: SloTargets) -> tuple[Trace, Missed
     return trace, Missed(trace, MissedMost(share, targets), lambda: stopped.append(None)), stopped
 
 
-def test_a_rejected_request_is_not_counted() -> None:
+def test_a_rejected_request_is_not_counted():
     trace, watches, stopped = missed(2, 0.0, SloTargets(ttft_s=1.0))
     recorder = Recorder(trace, replicas=1, missed=watches)
     recorder.reject(Request(0, None, 0.0, 1, 1), -1, 0.0, "too long")
@@ -91,7 +87,7 @@ def test_a_rejected_request_is_not_counted() -> None:
     assert stopped
 
 
-def test_a_share_that_is_rounded_down_still_leaves_whole_requests() -> None:
+def test_a_share_that_is_rounded_down_still_leaves_whole_requests():
     assert 1.0 - 0.9 < 0.1
     _, watches, stopped = missed(10, 1.0 - 0.9, SloTargets())
     watches.ended(0, False, 0.0, 0.0)
@@ -114,7 +110,7 @@ RUN = (
 @pytest.mark.parametrize(
     "system, rate", [("slora", 1), ("slora", 12), ("slora_early_abort", 12), ("fastlibra", 3), ("dlora", 12)]
 )
-def test_a_run_that_is_ended_is_the_beginning_of_the_whole_one(system: str, rate: int) -> None:
+def test_a_run_that_is_ended_is_the_beginning_of_the_whole_one(system, rate):
     overrides = [*RUN, f"system={system}", f"workload.arrivals.rate_rps={rate}"]
     whole, ended = simlora.simulate(overrides), simlora.simulate([*overrides, "until_missed=0.05"])
     keeps = whole.summary["slo"]["attainment"] >= 0.95
@@ -134,6 +130,6 @@ def test_a_run_that_is_ended_is_the_beginning_of_the_whole_one(system: str, rate
 
 
 @pytest.mark.parametrize("share", [-0.1, 1.5])
-def test_a_share_that_is_none_is_refused(share: float) -> None:
+def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(InputError, match="until_missed is"):
         simlora.simulate([f"until_missed={share}"])

@@ -1,7 +1,5 @@
 """Rows of requests, packed as they end, are written in order of id."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -47,7 +45,6 @@ def end(rows: RequestRows, id: int) -> None:
 
 
 def test_a_row_is_laid_out_as_numpy_reads_it():
-    assert LAYOUT.fields is not None
     places = {name: LAYOUT.fields[name][1] for name in ("status", "cached_tokens")}
     assert (LAYOUT.itemsize, places) == (SIZE, {"status": STATUS_AT, "cached_tokens": TOKENS_AT})
 
@@ -85,7 +82,7 @@ def test_a_group_is_written_once_all_of_its_requests_have_ended():
 
 
 @pytest.mark.parametrize("requests", [1, GROUP, 5 * GROUP, 2_000])
-def test_whatever_the_order_of_ends_the_rows_are_those_of_one_table(requests: int):
+def test_whatever_the_order_of_ends_the_rows_are_those_of_one_table(requests):
     rng = np.random.default_rng(requests)
     order = np.argsort(np.arange(requests) + rng.exponential(3 * GROUP, requests))
     whole, rows, written = RequestRows(trace(requests)), RequestRows(trace(requests)), list[pd.DataFrame]()

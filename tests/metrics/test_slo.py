@@ -1,7 +1,5 @@
 """SLO attainment counts every submitted request."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -40,7 +38,7 @@ TOKENS = table(
         (TOKENS, SloTargets(latency_per_output_token_s=3 / 11 - 0.01), 0),  # the first included
     ],
 )
-def test_attainment_is_the_share_of_all_that_met_the_targets(frame, targets: SloTargets, share: float):
+def test_attainment_is_the_share_of_all_that_met_the_targets(frame, targets, share):
     assert attainment(frame, targets) == pytest.approx(share)
     assert goodput_rps(frame, targets, makespan_s=4.0) == pytest.approx(share * len(frame) / 4)
 

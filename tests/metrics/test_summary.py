@@ -1,7 +1,5 @@
 """summary.json has one layout for every run, and numbers that a hand can check."""
 
-from __future__ import annotations
-
 import json
 import math
 

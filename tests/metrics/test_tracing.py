@@ -1,7 +1,5 @@
 """What is kept of a run to be looked at closely: whole, cut where there is too much, and of no influence."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest
@@ -55,7 +53,6 @@ def test_looking_changes_nothing(system):
 def test_a_run_with_too_much_says_where_it_was_cut(monkeypatch):
     monkeypatch.setattr(simulation, "Tracing", partial(Tracing, most=100))
     found = simlora.simulate([*SYSTEMS["slora"], "perfetto=true"])
-    assert found.traced is not None
     assert len(found.traced.happened) == 100
     (notice,) = [notice for notice in found.notices if "timeline.json.gz" in notice]
     assert f"ends at {found.traced.until_s:g} s, with the first 100 things" in notice

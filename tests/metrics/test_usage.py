@@ -1,7 +1,5 @@
 """What HBM holds on average, by hand and from one step to the next."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import event, given
@@ -20,7 +18,7 @@ def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
 
 
 @pytest.mark.parametrize("grows, used", [(True, 10 + 8 / 2), (False, 10)])
-def test_kv_grows_by_the_steps_between_two_boundaries_unless_it_is_reserved(grows: bool, used: float):
+def test_kv_grows_by_the_steps_between_two_boundaries_unless_it_is_reserved(grows, used):
     """A request that left at the second boundary was there until then."""
     usage = Usage(replicas=1, grows=grows)
     usage.hold(0, 0.0, 10, (), 0)
@@ -64,7 +62,7 @@ def test_a_run_by_hand():
 
 @given(swapped(loaders=("blocking", "asynchronous")))
 @share(1 / 3)
-def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case: Case):
+def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case):
     fast, plain = (case.simulation(fast_forward=fast_forward) for fast_forward in (True, False))
     end_s = fast.recorder.last_s
     if end_s == 0.0:

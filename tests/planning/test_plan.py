@@ -1,7 +1,5 @@
 """Plans: the cheapest machines and flags that keep an SLO, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re
@@ -102,7 +100,7 @@ def found() -> Plan:
     )
 
 
-def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Plan) -> None:
+def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found):
     costs = [each.candidate.usd_per_hour for each in found.plans]
     assert costs == sorted(costs)
     for each in found.plans:
@@ -112,7 +110,7 @@ def test_plans_are_the_cheapest_first_and_keep_the_slo_with_every_seed(found: Pl
         assert each.candidate.replicas >= each.candidate.machine.least
 
 
-def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) -> None:
+def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found):
     best = next(each.candidate for each in found.plans if each.candidate.replicas > 1)
     grid = [
         best.changed(replicas=best.replicas - 1, settings=tuple(zip(FEW, values, strict=True)))
@@ -122,13 +120,13 @@ def test_one_replica_less_keeps_it_with_no_flags_of_the_whole_grid(found: Plan) 
     assert [one for one in grid if found.trials.met(one, found.question.seeds)] == []
 
 
-def test_the_same_arguments_give_the_same_plan(found: Plan) -> None:
+def test_the_same_arguments_give_the_same_plan(found):
     gpus = [*PRICES][::-1]
     again = plan(HALF, gpus=gpus, degrees=[1], prices=PRICES, tune=FEW, seeds=2, plans=2, longest=1, jobs=2)
     assert again.text().splitlines()[1:] == found.text().splitlines()[1:]
 
 
-def test_the_bound_is_below_what_capacity_finds() -> None:
+def test_the_bound_is_below_what_capacity_finds():
     """The bound of replicas at a rate, one over the rate that a replica carries, for requests of a single length."""
     user = (
         "model=llama_3_1_8b", "workload=synthetic", "workload.adapters=4", "workload/prompt_tokens=fixed",
@@ -143,7 +141,7 @@ def test_the_bound_is_below_what_capacity_finds() -> None:
     assert 1 <= fewest(ready(*composed([*run, rate])).scenario, of, cached=False) <= 8
 
 
-def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s_law() -> None:
+def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s_law():
     chosen, traffic = on()
     start = dict(tuning(chosen, traffic, {}, 0.05).start(2))
     stay_s = traffic.output_tokens * 0.05
@@ -153,7 +151,7 @@ def test_the_search_begins_with_the_adapters_in_use_and_the_requests_of_little_s
     assert start[SLOTS] in (1, 2, 4, 8, 16, 24)
 
 
-def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
+def test_what_is_asked_to_be_tuned_is_all_that_varies():
     chosen, traffic = on()
     of = tuning(chosen, traffic, {SLOTS: [8, 16], "scheduler.max_batched_tokens": [2048]}, 0.05)
     assert of.ladders[SLOTS] == [8, 16]
@@ -174,30 +172,30 @@ def test_what_is_asked_to_be_tuned_is_all_that_varies() -> None:
         ({SEQUENCES: [512], TOKENS: [256]}, "max_num_seqs is 512 and scheduler.max_batched_tokens 256, must"),
     ],
 )
-def test_a_value_that_a_flag_cannot_have_is_refused(asked: dict[str, list[object]], said: str) -> None:
+def test_a_value_that_a_flag_cannot_have_is_refused(asked, said):
     with pytest.raises(InputError, match=re.escape(said)):
         tuning(*on(), asked, None)
 
 
-def test_a_flag_is_set_or_tuned_and_not_both() -> None:
+def test_a_flag_is_set_or_tuned_and_not_both():
     with pytest.raises(InputError, match=r"max_loras is set to 4 and has --tune replica\.max_loras as well"):
         tuning(*on(user=(*TRAFFIC, f"{SLOTS}=4")), {SLOTS: [8, 16]}, None)
 
 
-def test_the_host_has_room_for_every_slot(told: Told) -> None:
+def test_the_host_has_room_for_every_slot(told):
     assert fixed(traffic_of(TRAFFIC, "vllm"))[ON_HOST] == 24
     text = told.made.text()
     assert "--max-loras 32" in text
     assert "--max-cpu-loras 32" in text
 
 
-def test_more_traffic_is_more_than_the_user_s() -> None:
+def test_more_traffic_is_more_than_the_user_s():
     chosen, of = on(user=(*TRAFFIC, "speedup=3"))
     one = Candidate(chosen, 1, tuning(chosen, of, {}, None).start(1))
     assert one.faster(2.0).more == ("speedup=6", "workload.duration_s=80"), "for as long"
 
 
-def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell() -> None:
+def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell():
     """A run of 40 s ends before the queue is long: what is enough for it is not enough for one of 160 s."""
     short, long = (planned(*ALIKE, tune=ONE_EACH | {SLOTS: [24]}, longest=longest) for longest in (1, 4))
     assert any("40 s of arrivals are too short to tell" in notice for notice in short.plans[0].notices)
@@ -219,7 +217,7 @@ def lines(folder: Path, *requests: str) -> str:
     return f"workload.path={path}"
 
 
-def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
+def test_a_trace_that_is_too_short_is_said_to_be(tmp_path):
     every = [f"{second},{adapter},512,64,16" for second in range(20) for adapter in ("one", "two")]
     found = planned(
         *OTHERS, "workload=file", lines(tmp_path, *every), tune=ONE_EACH | {SLOTS: [2]}, longest=16
@@ -227,9 +225,7 @@ def test_a_trace_that_is_too_short_is_said_to_be(tmp_path: Path) -> None:
     assert "notice: 19 s of arrivals are too short to tell" in found.text()
 
 
-def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_than_fits(
-    tmp_path: Path,
-) -> None:
+def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_than_fits(tmp_path):
     every = [f"{second},one,{60_000 if second == 70 else 400},20,16" for second in range(150)]
     user = ("model=llama_3_1_8b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=2")
     found = planned(*user, gpu="l4", tune=ONE_EACH | {SLOTS: [1]}, prices=None)
@@ -241,7 +237,7 @@ def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_
     assert room - 256 < int(words[words.index("--max-model-len") + 1]) <= room
 
 
-def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tmp_path: Path) -> None:
+def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tmp_path):
     every = [f"{second},one,2500,20,16" for second in range(40)]
     user = ("model=llama_7b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=5")
     text = planned(*user, gpu="a100_80g", tune=ONE_EACH | {SLOTS: [1]}).text()
@@ -249,7 +245,7 @@ def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tm
     assert "requests have up to 2,520 tokens, more than the 2,048 of llama_7b's window" in text
 
 
-def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_path: Path) -> None:
+def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_path):
     every = [f"{second},one,{7000 if second == 5 else 100},20,16" for second in range(200)]
     user = (*OTHERS, "workload=file", lines(tmp_path, *every), "workload.resample_block_s=20", "seed=3")
     chosen, of = on(user=user)
@@ -260,26 +256,26 @@ def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_pa
     assert longest(drawn.lasting(4), [0, 1, 2], of) >= most
 
 
-def test_a_step_has_room_for_a_token_of_every_sequence() -> None:
+def test_a_step_has_room_for_a_token_of_every_sequence():
     chosen, traffic = on()
     of = tuning(chosen, traffic, {SEQUENCES: [256, 512], TOKENS: [256, 1024]}, 0.05)
     start = of.start(1)
     assert all(together(dict(each)) for each in (start, *of.beside(start, 1)))
 
 
-def test_what_is_simulated_and_has_no_flag_is_listed() -> None:
+def test_what_is_simulated_and_has_no_flag_is_listed():
     own = ["replica.kv_token_budget=20000", "++eviction._target_=simlora.policies.eviction.gdsf.Gdsf"]
     chosen, _ = on(user=(*TRAFFIC, *own, f"{SLOTS}=8"))
     assert without_flags(Candidate(chosen, 1, ())) == own
 
 
-def test_a_check_has_the_seeds_of_its_plan() -> None:
+def test_a_check_has_the_seeds_of_its_plan():
     chosen, of = on(user=(*TRAFFIC, "seed=3"))
     one = Candidate(chosen, 1, tuning(chosen, of, {}, None).start(1))
     assert "seed=3" in Planned(one, of, (), 200, 1.0, True, 1.0, None, "", ()).checked
 
 
-def test_values_that_cannot_go_together_are_passed_over() -> None:
+def test_values_that_cannot_go_together_are_passed_over():
     chosen, of = on()
     settings = tuning(chosen, of, {SLOTS: [8], ON_HOST: [4, 24]}, None).start(1)
     trials = _trials()
@@ -290,7 +286,7 @@ def test_values_that_cannot_go_together_are_passed_over() -> None:
     assert trials.score(more, [0]) < trials.score(few, [0]), "a climb leads to fewer slots"
 
 
-def test_a_machine_has_room_if_it_has_some_for_one_slot() -> None:
+def test_a_machine_has_room_if_it_has_some_for_one_slot():
     large = [one for one in TRAFFIC if not one.startswith("workload.ranks")]
     chosen, of = on("a10g", (*large, "workload.ranks=[8,256]"))
     trials = _trials()
@@ -302,7 +298,7 @@ def test_a_machine_has_room_if_it_has_some_for_one_slot() -> None:
     assert scores[1] < 0 < scores[0]
 
 
-def test_nothing_binds_where_nothing_is_missed_and_a_product_s_router_is_taken_where_it_does() -> None:
+def test_nothing_binds_where_nothing_is_missed_and_a_product_s_router_is_taken_where_it_does():
     quiet = [one for one in TRAFFIC if not one.startswith("workload.rates_rps")]
     chosen, of = on(user=(*quiet, "workload.rates_rps=[0.02]"))
     tuned, trials = tuning(chosen, of, {}, None), _trials()
@@ -316,7 +312,7 @@ def _trials() -> Trials:
     return Trials(asked(TRAFFIC, REPLICAS, None, None, None, None, 1, 0.02), jobs=1)
 
 
-def test_what_the_user_sets_is_not_tuned() -> None:
+def test_what_the_user_sets_is_not_tuned():
     own = (*TRAFFIC, f"{SLOTS}=4", f"{RANK}=64", "router=round_robin", "scheduler._target_=mine.Mine")
     of = traffic_of(TRAFFIC, "vllm")
     chosen = machine(own[:-1], "vllm", "l40s", 1, 1.9, of, fixed(of))
@@ -328,7 +324,7 @@ def test_what_the_user_sets_is_not_tuned() -> None:
     assert chosen.setting(RANK) == 64
 
 
-def test_without_adapters_nothing_is_kept_for_lora() -> None:
+def test_without_adapters_nothing_is_kept_for_lora():
     none = {key: values for key, values in ONE_EACH.items() if key != SLOTS}
     found = planned(*OTHERS, "workload=synthetic", "workload.adapters=0", "workload.duration_s=30", tune=none)
     ((_, _, words),) = found.plans[0].kinds
@@ -337,14 +333,14 @@ def test_without_adapters_nothing_is_kept_for_lora() -> None:
     assert "adapters:" not in found.text()
 
 
-def test_prefixes_are_cached_where_requests_may_share_them() -> None:
+def test_prefixes_are_cached_where_requests_may_share_them():
     talks = ("workload=chatbot", "workload.adapters=8", "workload.duration_s=60", "workload.rate_rps=1")
     chosen, of = on(user=(*OTHERS, *talks))
     assert dict(tuning(chosen, of, {}, None).start(1))[PREFIX_CACHING] is True
     assert chosen.least == fewest(ready(*composed(chosen.overrides)).scenario, of, cached=True)
 
 
-def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_path: Path) -> None:
+def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_path):
     path = tmp_path / "mine.yaml"
     known = composed_of_parts(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm")
     assert known is not None
@@ -357,18 +353,18 @@ def test_a_calibration_is_of_one_gpu_and_a_machine_with_another_is_left_out(tmp_
     assert isinstance(machine(user, "vllm", "h100_80g", 1, 2.99, of, fixed(of)), Machine)
 
 
-def test_the_heading_and_the_check_of_a_plan_have_the_slo_that_it_was_made_for(told: Told) -> None:
+def test_the_heading_and_the_check_of_a_plan_have_the_slo_that_it_was_made_for(told):
     assert ", SLO ttft_s.p95 < 1, calibration" in told.made.text().splitlines()[1]
     both = replace(told.made, question=replace(told.made.question, attainment=0.9))
     assert "check: simlora-capacity --limit=ttft_s.p95=1 --attainment=0.9 " in both.text()
 
 
-def test_a_policy_that_the_engine_has_no_flag_for_and_a_model_that_was_not_given_are_said(told: Told) -> None:
+def test_a_policy_that_the_engine_has_no_flag_for_and_a_model_that_was_not_given_are_said(told):
     assert "not in the command: scheduler=lcfs, for which vllm has no flag" in told.made.text()
     assert told.heard[0] == "no model is given: llama_3_1_8b is planned for; model= names another"
 
 
-def test_an_slo_that_was_not_given_is_said_first() -> None:
+def test_an_slo_that_was_not_given_is_said_first():
     class Heard(Exception):
         pass
 
@@ -380,7 +376,7 @@ def test_an_slo_that_was_not_given_is_said_first() -> None:
         planned(*user, tell=hears)
 
 
-def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> None:
+def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found):
     text = found.text()
     best = found.plans[0]
     ((_, _, words),) = best.kinds
@@ -401,7 +397,7 @@ def test_a_plan_says_its_command_what_binds_and_how_sure_it_is(found: Plan) -> N
     assert {each.key for each in best.beside} >= {SLOTS, SEQUENCES}
 
 
-def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan, tmp_path: Path) -> None:
+def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found, tmp_path):
     (tmp_path / "kubernetes_9.yaml").write_text("of an earlier search with more plans")
     found.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
@@ -422,7 +418,7 @@ def test_a_plan_is_saved_with_its_runs_its_picture_and_a_deployment(found: Plan,
     assert np.isfinite(runs["usd_per_hour"]).all()
 
 
-def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
+def test_traffic_that_cannot_be_read_is_no_matter_of_machines():
     with pytest.raises(InputError, match=r"^none\.csv does not exist"):
         plan(("workload=file", "workload.path=none.csv", "slo.ttft_s=1"))
 
@@ -449,23 +445,18 @@ def test_traffic_that_cannot_be_read_is_no_matter_of_machines() -> None:
         ((), {"tune": ONE_EACH, "limits": {"nosuch": 1.0}, "jobs": 1}, "has no number nosuch"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(
-    more: tuple[str, ...], arguments: dict[str, Any], said: str
-) -> None:
+def test_bad_input_is_refused_in_one_sentence(more, arguments, said):
     with pytest.raises(InputError, match=said):
         plan((*ALIKE, *more), **{"gpus": ["l40s"], "degrees": [1], **arguments})
 
 
-def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_cost_all_others(
-    tmp_path: Path,
-) -> None:
+def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_cost_all_others(tmp_path):
     """With slots of rank 256 for all adapters no number of replicas keeps the pace: their kernels take too long."""
     mixed = (*TRAFFIC, "workload.adapters=32", "workload.ranks=[8,8,8,8,8,8,8,256]")
     paced = ("workload.rates_rps=[0.4]", "slo.tpot_s=0.06")
     found = planned(*mixed, *paced, gpu="h100_80g", tune=ONE_EACH | {SLOTS: [4, 32]})
     (best,) = found.plans
     apart = best.candidate.apart
-    assert apart is not None
     assert (apart.rank, apart.highest) == (8, 256)
     (small, up_to, of_small), (large, above, of_large) = best.kinds
     assert (up_to, above) == ("for ranks up to 8", "for ranks above 8")
@@ -481,7 +472,7 @@ def test_large_ranks_get_replicas_of_their_own_where_slots_of_their_rank_would_c
     assert names == ["vllm-llama-3-1-8b-ranks-up-to-8", "vllm-llama-3-1-8b-ranks-above-8"]
 
 
-def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_adapters_in_use() -> None:
+def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_adapters_in_use():
     of = Traffic(1000, 100.0, 100.0, 100.0, [1.0] * 8 + [1.0, 1.0], [8] * 8 + [64, 64], False, 200)
     found = list(by_rank(of, replicas=5, stay_s=2.0))
     assert [(one.replicas, one.slots, one.rank, one.highest) for one in found] == [
@@ -494,9 +485,9 @@ def test_replicas_are_set_apart_by_the_share_of_the_requests_and_slots_by_the_ad
     assert found[0].said(5) == "4 for ranks up to 8 and 1 of 2 slots for ranks above"
 
 
-def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path: Path) -> None:
+def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path):
     """A prompt of 4,096 tokens lengthens the steps of all that run beside it."""
-    long = ("workload=synthetic", "workload.adapters=8", "workload.ranks=[16]", "workload.duration_s=20",
+    long = ("workload=synthetic", "workload.adapters=8", "workload.ranks=[16]", "workload.duration_s=10",
             "workload/prompt_tokens=fixed", "workload.prompt_tokens.tokens=4096", "workload/output_tokens=fixed",
             "workload.output_tokens.tokens=128", "workload.arrivals.rate_rps=6",
             "slo.ttft_s=1", "slo.tpot_s=0.012")  # fmt: skip
@@ -520,7 +511,7 @@ def test_fewer_replicas_keep_a_fast_pace_where_some_only_prefill(tmp_path: Path)
     assert names == ["vllm-llama-3-1-8b-prefill", "vllm-llama-3-1-8b-decode"]
 
 
-def test_numbers_of_replicas_that_prefill_are_tried_all_over() -> None:
+def test_numbers_of_replicas_that_prefill_are_tried_all_over():
     chosen, of = on(user=ALIKE)
 
     def tried(replicas: int, pools: bool = True) -> list[int]:
@@ -533,7 +524,7 @@ def test_numbers_of_replicas_that_prefill_are_tried_all_over() -> None:
 
 
 @pytest.mark.parametrize("caches", [True, False])
-def test_replicas_that_prefill_and_that_decode_cache_prefixes_alike(caches: bool) -> None:
+def test_replicas_that_prefill_and_that_decode_cache_prefixes_alike(caches):
     chosen, _ = on(user=ALIKE)
     settings = ((ROUTER, "most_idle"), ("replica.prefix_caching", caches))
     found = Candidate(chosen, 3, settings, apart=Prefilling(1)).overrides(0)

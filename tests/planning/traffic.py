@@ -1,7 +1,5 @@
 """Traffic of two dozen adapters, and a machine for it."""
 
-from __future__ import annotations
-
 from simlora.planning.machines import Excluded, Machine, Traffic, machine, traffic_of
 from simlora.planning.tuning import fixed
 

@@ -1,7 +1,5 @@
 """Every policy class below simlora/policies, and every kernel, found by walking the package."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 

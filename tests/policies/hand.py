@@ -1,7 +1,5 @@
 """A replica made by hand: what a scheduler sees of it, and which requests fit."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 

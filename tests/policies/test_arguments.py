@@ -1,7 +1,5 @@
 """A policy that cannot go by an argument says so and names the key of its slot."""
 
-from __future__ import annotations
-
 import re
 from math import inf
 
@@ -79,7 +77,7 @@ REFUSED: dict[str, tuple[dict[str, object], ...]] = {
 @pytest.mark.parametrize(
     "name, arguments", [(name, arguments) for name, each in REFUSED.items() for arguments in each]
 )
-def test_what_is_out_of_range_is_refused_by_its_key(name: str, arguments: dict[str, object]) -> None:
+def test_what_is_out_of_range_is_refused_by_its_key(name, arguments):
     package = CLASSES[name].__module__.split(".")[2]
     key = f"{KEYS.get(package, package)}.{next(iter(arguments))}"
     with pytest.raises(InputError, match=rf"{re.escape(key)}\b"):
@@ -87,7 +85,7 @@ def test_what_is_out_of_range_is_refused_by_its_key(name: str, arguments: dict[s
 
 
 @pytest.mark.parametrize("below, above", [("idle", "idle_to"), ("idle_to", "busy_to"), ("busy_to", "busy")])
-def test_the_bands_of_the_cost_model_do_not_go_down(below: str, above: str) -> None:
+def test_the_bands_of_the_cost_model_do_not_go_down(below, above):
     model, band = CLASSES["CostModel"], {"idle": 0.2, "idle_to": 0.4, "busy_to": 0.6, "busy": 0.8}
     assert model(**(band | {below: band[above]}))
     with pytest.raises(InputError, match=r"eviction\.idle, .* must not go down in that order"):
@@ -96,9 +94,7 @@ def test_the_bands_of_the_cost_model_do_not_go_down(below: str, above: str) -> N
 
 @pytest.mark.parametrize("name", ["Ilp", "SelectiveIlp"])
 @pytest.mark.parametrize("solver, package", [("cbc", "pulp"), ("highs", "highspy")])
-def test_a_solver_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, name: str, solver: str, package: str
-) -> None:
+def test_a_solver_that_is_not_installed_is_named(monkeypatch, name, solver, package):
     found = "simlora.policies.migration.comigration.find_spec"
     monkeypatch.setattr(found, lambda name: None if name == package else name)
     with pytest.raises(InputError, match=f"its Python package {package} is not installed"):

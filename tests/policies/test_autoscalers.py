@@ -1,7 +1,5 @@
 """Autoscalers on hand-made fleets: how many replicas they want, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,7 +37,7 @@ class Fleet(Cluster):
         return self._had_s
 
 
-def test_fixed_wants_all_and_never_looks() -> None:
+def test_fixed_wants_all_and_never_looks():
     assert Fixed().replicas(Fleet(3)) == 8
     assert Fixed().period_s is None
 
@@ -69,22 +67,22 @@ def test_fixed_wants_all_and_never_looks() -> None:
     ],
 )
 def test_by_queue_wants_as_many_as_have_the_target_of_requests_or_of_adapters_each(
-    on: int, requests: int, more: dict[str, int], wanted: int
-) -> None:
+    on, requests, more, wanted
+):
     fleet = Fleet(on, requests)
     vars(fleet).update(more)
     targets = {"target_adapters": 4} if "adapters_in_use" in more else {}
     assert ByQueue(target_requests=10, down_after_s=0, **targets).replicas(fleet) == wanted
 
 
-def test_by_queue_stays_where_a_metric_deviates_by_as_much_as_it_tolerates() -> None:
+def test_by_queue_stays_where_a_metric_deviates_by_as_much_as_it_tolerates():
     wanted = [
         ByQueue(target_requests=10, tolerance=0.25).replicas(Fleet(4, requests)) for requests in (50, 51, 30)
     ]
     assert wanted == [4, 6, 4]
 
 
-def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits() -> None:
+def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits():
     policy = ByQueue(target_requests=None, target_waiting=5, down_after_s=0)
     waiting = [policy.replicas(Fleet(2, 50, waits_s=[1.0] * count)) for count in (0, 5, 10, 13)]
     assert waiting == [1, 1, 2, 3]
@@ -93,7 +91,7 @@ def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits() -> N
         ByQueue(target_requests=None)
 
 
-def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> None:
+def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once():
     policy = ByQueue(target_requests=10, down_after_s=300)
     said = [
         policy.replicas(Fleet(on, requests, now_s))
@@ -110,19 +108,19 @@ def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once() -> 
     assert said == [5, 6, 6, 4, 4, 1, 5]
 
 
-def test_by_queue_adds_nobody_because_of_what_it_said_before() -> None:
+def test_by_queue_adds_nobody_because_of_what_it_said_before():
     """Of eight four have failed since, and the four that are left have less to do than they could."""
     policy = ByQueue(target_requests=10)
     assert [policy.replicas(Fleet(8, 80)), policy.replicas(Fleet(4, 20, 15.0))] == [8, 4]
 
 
-def test_by_queue_goes_by_the_metrics_of_a_while_ago() -> None:
+def test_by_queue_goes_by_the_metrics_of_a_while_ago():
     policy = ByQueue(target_requests=10, lag_s=30, down_after_s=0)
     load = [(0.0, 40), (15.0, 60), (30.0, 10), (45.0, 10), (60.0, 10)]
     assert [policy.replicas(Fleet(4, requests, now_s)) for now_s, requests in load] == [4, 4, 4, 6, 1]
 
 
-def test_by_queue_wants_none_only_when_no_request_was_there_for_long() -> None:
+def test_by_queue_wants_none_only_when_no_request_was_there_for_long():
     policy = ByQueue(target_requests=10, down_after_s=300, lag_s=15)
     came = Fleet(1, 0, 100.0)
     came.active = True
@@ -133,7 +131,7 @@ def test_by_queue_wants_none_only_when_no_request_was_there_for_long() -> None:
 # By SLO -------------------------------------------------------------------------------------
 
 
-def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
+def test_by_slo_grows_by_a_share_while_too_few_are_in_time():
     policy = BySlo(ttft_s=2.0, attainment=0.9, grow=0.25, window_s=30)
     fleet = Fleet(4, had_s=[1.0] * 8 + [3.0] * 2)
     assert policy.replicas(fleet) == 5
@@ -146,14 +144,14 @@ def test_by_slo_grows_by_a_share_while_too_few_are_in_time() -> None:
     assert policy.replicas(Fleet(4, had_s=[1.0] * 9 + [3.0])) == 4, "nine of ten are what it wants"
 
 
-def test_by_slo_counts_who_has_waited_past_the_target() -> None:
+def test_by_slo_counts_who_has_waited_past_the_target():
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[2.5])) == 5
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[1.5])) == 4
     many = Fleet(4, had_s=[1.0] * 5, waits_s=[2.5] + [0.5] * 94)
     assert BySlo(ttft_s=2.0, attainment=0.9).replicas(many) == 5, "who waits in time is not in time yet"
 
 
-def test_by_slo_lets_one_go_when_it_has_been_calm_for_long() -> None:
+def test_by_slo_lets_one_go_when_it_has_been_calm_for_long():
     policy = BySlo(ttft_s=2.0, headroom=0.25, down_after_s=300)
     calm, near = {"had_s": [0.5] * 9}, {"had_s": [0.5] * 9 + [0.6]}
     assert policy.replicas(Fleet(4, now_s=299.0, **calm)) == 4
@@ -164,7 +162,7 @@ def test_by_slo_lets_one_go_when_it_has_been_calm_for_long() -> None:
     assert policy.replicas(Fleet(3, now_s=600.0)) == 2, "nobody at all is calm too"
 
 
-def test_by_slo_waits_as_long_after_it_has_grown() -> None:
+def test_by_slo_waits_as_long_after_it_has_grown():
     policy = BySlo(ttft_s=2.0, down_after_s=300)
     assert policy.replicas(Fleet(4, now_s=100.0, had_s=[9.0])) == 5
     assert policy.replicas(Fleet(5, now_s=399.0, had_s=[0.1])) == 5
@@ -180,9 +178,7 @@ DAY = [{"at_s": 0, "replicas": 2}, {"at_s": 100, "replicas": 6}, {"at_s": 200, "
 @pytest.mark.parametrize(
     "now_s, wanted", [(0, 2), (99.9, 2), (100, 6), (199, 6), (200, 3), (9999, 3), (10_000, 2)]
 )
-def test_by_schedule_wants_what_the_last_step_says_and_may_begin_anew(
-    every_s: float | None, now_s: float, wanted: int
-) -> None:
+def test_by_schedule_wants_what_the_last_step_says_and_may_begin_anew(every_s, now_s, wanted):
     over = every_s is None and now_s == 10_000
     assert BySchedule(DAY, every_s=every_s).replicas(Fleet(1, now_s=now_s)) == (3 if over else wanted)
     assert BySchedule(DAY[1:]).replicas(Fleet(2, now_s=10)) == 3, "before the first step as after the last"

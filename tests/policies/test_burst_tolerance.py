@@ -1,7 +1,5 @@
 """dLoRA's preloading: small examples by hand, and what holds for every plan."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -75,29 +73,24 @@ MEMORY_FOR_A_PART = ((4.0, 2.0, 1.0), (100,) * 3, {"request_tokens": 20}, {0: [0
         ((1.0,), (30, 15), {"request_tokens": 10}, {0: [0]}),
     ],
 )
-def test_the_lowest_tolerance_of_bursts_is_raised_by_copies(
-    loads_rps: tuple[float, ...],
-    pools: tuple[int, ...],
-    arguments: dict[str, int],
-    found: dict[int, list[int]],
-) -> None:
+def test_the_lowest_tolerance_of_bursts_is_raised_by_copies(loads_rps, pools, arguments, found):
     assert preloads(loads_rps, pools, len(loads_rps), **arguments) == found
 
 
-def test_without_a_history_all_are_alike() -> None:
+def test_without_a_history_all_are_alike():
     for request_tokens in (1, 7, 10, 40):
         arguments = {"pools": (100, 90), "count": 5, "request_tokens": request_tokens}
         assert preloads(None, **arguments) == preloads((2.0,) * 5, **arguments)
 
 
-def test_only_those_who_have_it_may_serve_it_where_that_binds() -> None:
+def test_only_those_who_have_it_may_serve_it_where_that_binds():
     loads_rps, pools = (4.0, 2.0, 1.0), (100,) * 3
     serves, there, _ = placed(loads_rps, pools, binding=True)
     assert plain(serves) == plain(there) == preloads(loads_rps, pools)
     assert placed(loads_rps, pools).serves == {}
 
 
-def test_who_fits_nowhere_is_served_where_least_is_to_come() -> None:
+def test_who_fits_nowhere_is_served_where_least_is_to_come():
     """And nobody is copied further: the lowest tolerance is nothing, and stays so."""
     serves, there, _ = placed((4.0, 2.0, 1.0), (15, 15, 5), binding=True, request_tokens=1)
     assert plain(there) == {0: [0], 1: [1]}
@@ -111,7 +104,7 @@ def extra(kind: str | None, pools: int, count: int) -> dict[int, list[int]]:
     return preloads(None, (100,) * pools, count, history=False, request_tokens=1, extra=kind)
 
 
-def test_the_released_code_makes_as_many_copies_more_as_there_are_other_replicas() -> None:
+def test_the_released_code_makes_as_many_copies_more_as_there_are_other_replicas():
     assert extra(None, 3, 3) == {0: [0], 1: [1], 2: [2]}
     assert extra("rotate", 3, 3) == {0: [0], 1: [0, 1], 2: [1, 2]}, (
         "each gets the next adapter that it has not got"
@@ -168,7 +161,7 @@ def matrix(setting: Setting, part: dict[int, np.ndarray]) -> np.ndarray:
 
 
 @given(settings())
-def test_everybody_is_somewhere_and_no_pool_is_overfull(setting: Setting) -> None:
+def test_everybody_is_somewhere_and_no_pool_is_overfull(setting):
     serves, there, _ = setting.place()
     assert set(serves) == set(range(len(setting.tokens)))
     at = matrix(setting, there)
@@ -183,7 +176,7 @@ def test_everybody_is_somewhere_and_no_pool_is_overfull(setting: Setting) -> Non
 
 
 @given(settings())
-def test_one_more_copy_of_the_lowest_would_lower_the_lowest_tolerance(setting: Setting) -> None:
+def test_one_more_copy_of_the_lowest_would_lower_the_lowest_tolerance(setting):
     at = matrix(setting, setting.place().preloads)
     tolerances = setting.tolerances(at)
     lowest = min(tolerances)

@@ -1,7 +1,5 @@
 """High ranks on fast GPUs."""
 
-from __future__ import annotations
-
 from simlora.core.adapter import Adapter
 from simlora.latency.iteration import IterationModel
 from simlora.policies.placement.by_speed import BySpeed
@@ -26,12 +24,12 @@ def served(view: Cluster, **arguments: float) -> dict[int, list[int]]:
     }
 
 
-def test_where_all_are_alike_every_one_serves_all() -> None:
+def test_where_all_are_alike_every_one_serves_all():
     assert not BySpeed().place(ADAPTERS, Cluster((0,) * 3)).serves
     assert not BySpeed().place(ADAPTERS, mixed(1, 1)).serves
 
 
-def test_the_fast_kind_serves_the_highest_ranks_up_to_its_share_of_the_speed() -> None:
+def test_the_fast_kind_serves_the_highest_ranks_up_to_its_share_of_the_speed():
     """One fast and one slow replica have 0.6 and 0.4 of the speed: of six adapters four and two."""
     assert served(mixed(1, 0)) == {128: [1], 64: [1], 32: [1], 16: [1], -8: [0], 8: [0]}
     assert served(mixed(0, 1, 1, 1)) == {
@@ -44,7 +42,7 @@ def test_the_fast_kind_serves_the_highest_ranks_up_to_its_share_of_the_speed() -
     }
 
 
-def test_demand_of_the_days_before_counts() -> None:
+def test_demand_of_the_days_before_counts():
     """Rank 128 has as much demand as all others together, which is nearly what the fast one can take."""
     history_rps = (1.0, 1.0, 1.0, 1.0, 5.0, 1.0)
     assert served(mixed(1, 0, history_rps=history_rps)) == {

@@ -1,9 +1,6 @@
 """Routers, loaders, evictions and placements on hand-made views."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Collection
 
 import numpy as np
 import pytest
@@ -20,7 +17,6 @@ from simlora.policies.loading.prefetching import Prefetching
 from simlora.policies.placement.by_max_rank import ByMaxRank
 from simlora.policies.placement.dedicated import Dedicated
 from simlora.policies.routing.adapter_affinity import AdapterAffinity
-from simlora.policies.routing.base import Router
 from simlora.policies.routing.least_of_model import LeastOfModel
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
@@ -50,31 +46,26 @@ ALL = np.arange(4)
     ],
 )
 def test_the_idlest_replica_is_chosen_or_with_affinity_the_one_with_the_adapter_unless_it_has_too_much_to_do(
-    router: Router,
-    adapter: Adapter | None,
-    outstanding: tuple[int, ...],
-    has: Collection[int],
-    candidates: np.ndarray,
-    chosen: int,
-) -> None:
+    router, adapter, outstanding, has, candidates, chosen
+):
     view = Cluster(outstanding, at={A.id: has})
     assert router.route(Request(0, adapter, 0.0, 10, 10), candidates, view) == chosen
 
 
-def test_least_of_model_counts_the_requests_of_the_same_adapter_alone() -> None:
+def test_least_of_model_counts_the_requests_of_the_same_adapter_alone():
     a, b = (Request(number, adapter, 0.0, 10, 10) for number, adapter in enumerate((A, B)))
     cluster = Cluster((0, 0, 0), {0: ([a, a], []), 1: ([a, b, b], []), 2: ([b], [b])})
     assert [LeastOfModel().route(each, np.arange(3), cluster) for each in (a, b, ANYBODY)] == [2, 0, 0]
     assert LeastOfModel().route(b, np.array([1, 2]), cluster) == 2
 
 
-def test_round_robin_takes_the_next_candidate_after_the_last_one() -> None:
+def test_round_robin_takes_the_next_candidate_after_the_last_one():
     router = RoundRobin()
     assert [router.route(ANYBODY, np.array([0, 2]), Cluster()) for _ in range(4)] == [0, 2, 0, 2]
     assert [router.route(ANYBODY, ALL, Cluster()) for _ in range(3)] == [3, 0, 1]
 
 
-def test_random_is_as_likely_for_every_candidate() -> None:
+def test_random_is_as_likely_for_every_candidate():
     cluster = Cluster()
     counts = Counter(Random().route(ANYBODY, np.array([0, 2, 3]), cluster) for _ in range(3000))
     assert sorted(counts) == [0, 2, 3]
@@ -82,7 +73,7 @@ def test_random_is_as_likely_for_every_candidate() -> None:
     assert max(abs(count - 1000) for count in counts.values()) < four_sigma
 
 
-def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them() -> None:
+def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them():
     adapters = tuple(Adapter(i, f"a{i}", rank, 128, 8) for i, rank in enumerate((8, 16, 17, 256, 512)))
     serves, preloads, _ = ByMaxRank().place(adapters, Cluster((0,) * 4, max_lora_ranks=(256, 16, 64, 16)))
     assert {id: replicas.tolist() for id, replicas in serves.items()} == {
@@ -106,28 +97,26 @@ def test_by_max_rank_gives_adapters_to_the_smallest_slots_that_hold_them() -> No
         (False, 5, [[0, 3], [1, 4], [2]]),
     ],
 )
-def test_dedicated_deals_adapters_or_replicas_out_evenly(
-    consecutive: bool, replicas: int, at: list[list[int]]
-) -> None:
+def test_dedicated_deals_adapters_or_replicas_out_evenly(consecutive, replicas, at):
     serves, preloads, _ = Dedicated(consecutive).place((A, B, C), Cluster((0,) * replicas))
     assert not preloads
     assert [serves[adapter.id].tolist() for adapter in (A, B, C)] == at
 
 
-def test_latest_keeps_the_adapter_that_was_used_last_unless_its_slots_are_needed() -> None:
+def test_latest_keeps_the_adapter_that_was_used_last_unless_its_slots_are_needed():
     assert list(Latest().victims((A, B, C), 0)) == [A, B]
     assert list(Latest().victims((A,), 0)) == []
     assert list(Latest().victims((A, B, C), 1)) == [A, B, C]
 
 
-def test_gdsf_keeps_what_is_used_often_and_takes_long_to_load() -> None:
+def test_gdsf_keeps_what_is_used_often_and_takes_long_to_load():
     idle = Idle((A, 3, 1.0, 0.1, 0), (B, 1, 2.0, 0.1, 0), (C, 1, 3.0, 0.2, 0))
     assert list(Gdsf().victims(idle, 0)) == []
     assert list(Gdsf().victims(idle, 1)) == [B]
     assert list(Gdsf().victims(idle, 9)) == [B, C]
 
 
-def test_gdsf_lets_what_was_used_often_leave_once_the_age_has_grown_over_it() -> None:
+def test_gdsf_lets_what_was_used_often_leave_once_the_age_has_grown_over_it():
     policy = Gdsf()
     often, others = (A, 3, 1.0, 0.1, 0), [(B, 2, 2.0, 0.1, 0), (C, 2, 2.5, 0.1, 0)]
     assert list(policy.victims(Idle(often, *others), 16)) == [B, C]
@@ -148,12 +137,12 @@ class Queue:
         return adapter is A
 
 
-def test_a_blocking_loader_stalls_and_a_cached_one_never_does() -> None:
+def test_a_blocking_loader_stalls_and_a_cached_one_never_does():
     assert Blocking().on_miss(A) is Prefetching().on_miss(A) is Miss.STALL
     assert Cached().on_miss(A) is Miss.FREE
 
 
-def test_prefetching_wants_each_adapter_of_the_queues_head_once_and_in_order() -> None:
+def test_prefetching_wants_each_adapter_of_the_queues_head_once_and_in_order():
     assert Prefetching().ahead(Queue(C, None, A, B, C, B)) == [C, A, B]
     assert Prefetching(depth=2).ahead(Queue(A, C, B)) == [A, C]
     assert Prefetching().ahead(Queue()) == []
@@ -174,5 +163,5 @@ def test_a_forecast_names_what_is_likely_to_be_asked_for_the_likeliest_first() -
 
 
 @pytest.mark.parametrize("loader", [Blocking(), Cached()])
-def test_others_fetch_nothing_ahead(loader: Blocking | Cached) -> None:
+def test_others_fetch_nothing_ahead(loader):
     assert list(loader.ahead(Queue(B, C))) == []

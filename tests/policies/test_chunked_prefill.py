@@ -1,7 +1,5 @@
 """ChunkedPrefill on hand-made views, with 16 tokens an iteration and prompts of ten."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -58,56 +56,54 @@ OLD, LATER = begun(7, done=18), begun(8, done=1)
         (View(QUEUE, prefilling=(OLD,), preempted=True), SchedulerOutput(prefill=(OLD,), chunks=(12,))),
     ],
 )
-def test_the_budget_goes_to_the_batch_then_to_prefills_that_have_begun_then_to_the_queue(
-    view: View, expected: SchedulerOutput
-) -> None:
+def test_the_budget_goes_to_the_batch_then_to_prefills_that_have_begun_then_to_the_queue(view, expected):
     assert schedule(view) == expected
     started = [request for request in expected.prefill if request in QUEUE]
     assert view.tried == tuple(started), "for the next one no token is left"
 
 
-def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step() -> None:
+def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step():
     assert schedule(View(running=16, prefilling=(begun(7, done=18),))).steps == 1
 
 
-def test_who_is_refused_for_too_many_adapters_is_passed_over() -> None:
+def test_who_is_refused_for_too_many_adapters_is_passed_over():
     view = View(QUEUE, refuses={SECOND: Refusal.ADAPTERS})
     assert schedule(view) == SchedulerOutput(prefill=(FIRST, THIRD), chunks=(10, 6), skipped=1)
 
 
-def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked() -> None:
+def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked():
     first, _, _, base, fifth = queue = requests(B, C, B, None, A)
     view = View(queue, in_use=(A,), running=1, refuses={first: Refusal.ADAPTERS})
     assert schedule(view) == SchedulerOutput(prefill=(base, fifth), chunks=(10, 5), decode=True, skipped=3)
     assert view.tried == (first, base, fifth)
 
 
-def test_an_adapter_that_came_into_the_batch_in_this_trial_counts() -> None:
+def test_an_adapter_that_came_into_the_batch_in_this_trial_counts():
     first, second, third = queue = requests(B, A, B)
     view = View(queue, refuses={second: Refusal.ADAPTERS})
     assert schedule(view) == SchedulerOutput(prefill=(first, third), chunks=(10, 6), skipped=1)
 
 
-def test_who_is_refused_for_anything_else_keeps_those_behind_waiting() -> None:
+def test_who_is_refused_for_anything_else_keeps_those_behind_waiting():
     for why in (Refusal.SEATS, Refusal.TOKENS, Refusal.MEMORY, Refusal.REGION):
         view = View(QUEUE, refuses={SECOND: why})
         assert schedule(view) == SchedulerOutput(prefill=(FIRST,), chunks=(10,))
         assert view.tried == (FIRST, SECOND)
 
 
-def test_after_a_refusal_for_memory_an_arrival_changes_nothing() -> None:
+def test_after_a_refusal_for_memory_an_arrival_changes_nothing():
     view = View(QUEUE, running=1, refuses={FIRST: Refusal.MEMORY})
     assert schedule(view) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
 
 
-def test_who_was_passed_over_may_be_overtaken_by_an_arrival() -> None:
+def test_who_was_passed_over_may_be_overtaken_by_an_arrival():
     only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
     assert schedule(only) == SchedulerOutput(on_arrival=0, skipped=1), "until somebody leaves, or comes"
     both = View(QUEUE, running=1, in_use=(B,), refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
     assert schedule(both) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, skipped=1)
 
 
-def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_where_slots_do_not() -> None:
+def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_where_slots_do_not():
     first, *_ = queue = requests(A, B, C, A, B, C)
     nobody = View(queue, running=1, in_use=(), refuses={first: Refusal.ADAPTERS})
     assert schedule(nobody) == SchedulerOutput(on_arrival=0, skipped=6)
@@ -117,9 +113,7 @@ def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_w
     assert schedule(memory) == SchedulerOutput(prefill=(queue[1],), chunks=(10,), decode=True, skipped=3)
 
 
-def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_comes() -> (
-    None
-):
+def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_comes():
     first, *_ = queue = requests(B, C, B, A)
     scheduler = ChunkedPrefill(max_batched_tokens=16)
 
@@ -152,9 +146,7 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
     done=st.lists(st.integers(0, 29), max_size=5),
     prompts=st.lists(st.integers(1, 40), max_size=5),
 )
-def test_no_iteration_processes_more_than_the_budget_and_none_that_could_less(
-    budget: int, running: int, done: list[int], prompts: list[int]
-) -> None:
+def test_no_iteration_processes_more_than_the_budget_and_none_that_could_less(budget, running, done, prompts):
     prefilling = [begun(id, tokens) for id, tokens in enumerate(done)]
     waiting = [Request(id, None, 0.0, prompt, 10) for id, prompt in enumerate(prompts, 10)]
     view = View(waiting, running=running, prefilling=prefilling)
@@ -175,28 +167,28 @@ def whole(view: View) -> SchedulerOutput:
     return PrefillFirst(max_batched_tokens=25).schedule(view)
 
 
-def test_whole_prompts_start_as_far_as_the_budget_reaches_and_nothing_decodes_beside_them() -> None:
+def test_whole_prompts_start_as_far_as_the_budget_reaches_and_nothing_decodes_beside_them():
     for running in (0, 20):
         assert whole(View(QUEUE, running=running)) == SchedulerOutput(
             prefill=(FIRST, SECOND), chunks=(10, 10)
         )
 
 
-def test_a_prompt_longer_than_the_budget_starts_alone() -> None:
+def test_a_prompt_longer_than_the_budget_starts_alone():
     long, other = requests(A, B, prompt_tokens=40)
     assert whole(View((long, other))) == SchedulerOutput(prefill=(long,), chunks=(40,))
 
 
-def test_the_batch_decodes_when_none_can_start() -> None:
+def test_the_batch_decodes_when_none_can_start():
     assert whole(View((), running=3)) == SchedulerOutput(on_arrival=0)
 
 
-def test_a_request_without_a_slot_is_passed_over_by_whole_prompts_too() -> None:
+def test_a_request_without_a_slot_is_passed_over_by_whole_prompts_too():
     view = View(QUEUE, running=1, in_use=(A,), refuses={SECOND: Refusal.ADAPTERS})
     assert whole(view) == SchedulerOutput(prefill=(FIRST, THIRD), chunks=(10, 10), skipped=1)
 
 
-def test_the_next_prompt_waits_whole_for_the_next_iteration() -> None:
+def test_the_next_prompt_waits_whole_for_the_next_iteration():
     view = View(QUEUE)
     whole(view)
     assert view.tried == QUEUE, "the third fits into memory and not into the budget"

@@ -1,7 +1,5 @@
 """ChunkedSlo on hand-made views: a step takes 1/32 s and a token 1/256 s, of 1/8 s; prompts of ten; 6 s of patience."""
 
-from __future__ import annotations
-
 from math import inf
 
 from hypothesis import given
@@ -33,7 +31,7 @@ def crowd(count: int, arrival_s: float = 8.0, prompt_tokens: int = 10, start: in
 # In time
 
 
-def test_an_iteration_prefills_what_it_has_time_for_beside_the_batch() -> None:
+def test_an_iteration_prefills_what_it_has_time_for_beside_the_batch():
     queue = crowd(4)
     assert schedule(View(queue, running=3)) == SchedulerOutput(
         prefill=queue[:3], chunks=(10, 10, 4), decode=True, until_s=14.0
@@ -41,33 +39,33 @@ def test_an_iteration_prefills_what_it_has_time_for_beside_the_batch() -> None:
     assert schedule(View(queue)) == SchedulerOutput(prefill=queue, chunks=(10, 10, 10, 2), until_s=14.0)
 
 
-def test_tokens_are_bounded_too() -> None:
+def test_tokens_are_bounded_too():
     queue = crowd(4)
     assert schedule(View(queue, running=3), max_batched_tokens=18).chunks == (10, 5)
 
 
-def test_where_a_step_alone_takes_too_long_no_request_starts_until_one_leaves() -> None:
+def test_where_a_step_alone_takes_too_long_no_request_starts_until_one_leaves():
     queue = crowd(2)
     assert schedule(View(queue, running=1), pass_s=STEP_S) == SchedulerOutput(
         steps=NEVER, on_arrival=NEVER, until_s=14.0
     )
 
 
-def test_a_prefill_that_has_begun_then_waits_and_is_looked_after_at_the_next_step() -> None:
+def test_a_prefill_that_has_begun_then_waits_and_is_looked_after_at_the_next_step():
     (begun,) = crowd(1)
     begun.chunked_tokens = 4
     decision = schedule(View(running=1, prefilling=(begun,)), pass_s=STEP_S)
     assert (decision.prefill, decision.steps) == ((), 1)
 
 
-def test_where_no_request_runs_the_first_goes_on_however_long_it_takes() -> None:
+def test_where_no_request_runs_the_first_goes_on_however_long_it_takes():
     first, second = queue = crowd(2)
     assert schedule(View(queue), pass_s=TOKEN_S / 2).prefill == (first,)
     assert schedule(View(queue), pass_s=TOKEN_S / 2).chunks == (10,)
     assert schedule(View((second,), prefilling=(first,)), pass_s=TOKEN_S / 2).prefill == (first,)
 
 
-def test_without_a_target_it_is_a_number_of_tokens() -> None:
+def test_without_a_target_it_is_a_number_of_tokens():
     queue = crowd(4)
     for view in (View(queue), View(queue, running=4), View(queue, running=16)):
         ours = schedule(view, max_batched_tokens=16, slo_s=None, pass_s=None)
@@ -81,8 +79,8 @@ def test_without_a_target_it_is_a_number_of_tokens() -> None:
     pass_s=st.floats(STEP_S, 1.0),
 )
 def test_no_pass_takes_longer_and_none_has_time_for_another_token_where_time_is_linear(
-    prompts: list[int], running: int, bend: float, pass_s: float
-) -> None:
+    prompts, running, bend, pass_s
+):
     view = View(running=running)
     linear = view.pass_s
     # Attention's squares: the last tokens of a prefill take longest.
@@ -103,7 +101,7 @@ def test_no_pass_takes_longer_and_none_has_time_for_another_token_where_time_is_
 # Not too late
 
 
-def test_a_request_that_is_too_old_is_aborted_and_the_others_start() -> None:
+def test_a_request_that_is_too_old_is_aborted_and_the_others_start():
     old, fresh = crowd(1, arrival_s=3.0), crowd(2, start=1)
     view = View((*old, *fresh))
     decision = schedule(view)
@@ -114,20 +112,20 @@ def test_a_request_that_is_too_old_is_aborted_and_the_others_start() -> None:
     assert view.tried == fresh
 
 
-def test_the_next_look_is_when_the_next_will_be_too_old() -> None:
+def test_the_next_look_is_when_the_next_will_be_too_old():
     first, *_ = queue = (*crowd(1, arrival_s=5.0), *crowd(1, start=1))
     decision = schedule(View(queue, running=1, refuses={first: Refusal.MEMORY}))
     assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER, until_s=11.0)
 
 
-def test_requests_with_a_first_token_or_a_chunk_are_never_aborted() -> None:
+def test_requests_with_a_first_token_or_a_chunk_are_never_aborted():
     spoke, begun = crowd(2, arrival_s=0.0)
     spoke.first_token_s, spoke.generated_tokens = 1.0, 1
     decision = schedule(View((spoke,), prefilling=(begun,), now_s=100.0))
     assert decision == SchedulerOutput(prefill=(begun, spoke), chunks=(10, 11), until_s=inf)
 
 
-def test_a_request_that_is_aborted_does_not_count_as_skipped() -> None:
+def test_a_request_that_is_aborted_does_not_count_as_skipped():
     old = crowd(1, arrival_s=0.0, start=7)
     first, _, last = fresh = requests(B, B, A, start=8)
     view = View((*old, *fresh), running=1, in_use=(A,), refuses={first: Refusal.ADAPTERS})

@@ -1,7 +1,5 @@
 """Chameleon's eviction (§4.2): a score of three parts, and adapters that requests wait for leave last."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.core.adapter import Adapter
@@ -18,7 +16,7 @@ def idle_ones(*known: tuple[Adapter, int, float, int]) -> Idle:
     )
 
 
-def test_a_score_weighs_uses_recency_and_size_each_relative_to_the_highest() -> None:
+def test_a_score_weighs_uses_recency_and_size_each_relative_to_the_highest():
     idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
     assert Compound().scores(idle, idle.adapters) == pytest.approx(
         [
@@ -29,14 +27,14 @@ def test_a_score_weighs_uses_recency_and_size_each_relative_to_the_highest() -> 
     )
 
 
-def test_the_lowest_scores_leave_until_enough_slots_are_free() -> None:
+def test_the_lowest_scores_leave_until_enough_slots_are_free():
     idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0), (LARGE, 4, 8.0, 0))
     assert list(Compound().victims(idle, 0)) == []
     assert list(Compound().victims(idle, 64)) == [MIDDLE]
     assert list(Compound().victims(idle, 65)) == [MIDDLE, SMALL]
 
 
-def test_an_adapter_that_a_request_waits_for_leaves_after_all_others() -> None:
+def test_an_adapter_that_a_request_waits_for_leaves_after_all_others():
     idle = idle_ones((SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 1), (LARGE, 4, 8.0, 0))
     assert list(Compound().victims(idle, 9999)) == [SMALL, LARGE, MIDDLE]
 
@@ -46,16 +44,16 @@ def test_an_adapter_that_a_request_waits_for_leaves_after_all_others() -> None:
     [((1, 0, 0), MIDDLE), ((0, 1, 0), SMALL), ((0, 0, 1), SMALL)],
     ids=["the least used", "the longest idle", "the smallest"],
 )
-def test_a_weight_alone_orders_by_its_part(weights: tuple[float, float, float], first: Adapter) -> None:
+def test_a_weight_alone_orders_by_its_part(weights, first):
     idle = idle_ones((LARGE, 4, 8.0, 0), (SMALL, 8, 2.0, 0), (MIDDLE, 2, 6.0, 0))
     assert next(iter(Compound(*weights).victims(idle, 1))) is first
 
 
-def test_of_equal_scores_the_least_recently_used_leaves_first() -> None:
+def test_of_equal_scores_the_least_recently_used_leaves_first():
     twin = Adapter(9, "twin", rank=8, kv_tokens=32, size_bytes=1)
     assert list(Compound(1, 0, 1).victims(idle_ones((twin, 3, 1.0, 0), (SMALL, 3, 5.0, 0)), 1)) == [twin]
 
 
-def test_an_adapter_that_was_never_used_has_been_idle_since_the_start() -> None:
+def test_an_adapter_that_was_never_used_has_been_idle_since_the_start():
     idle = idle_ones((SMALL, 0, float("-inf"), 0), (MIDDLE, 1, 5.0, 0))
     assert Compound(0, 1, 0).scores(idle, idle.adapters) == pytest.approx([0.0, 0.5])

@@ -1,7 +1,5 @@
 """Whom Punica's consolidation moves, on hand-made clusters, and what moving costs in a real run."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.core.adapter import Adapter
@@ -38,14 +36,12 @@ def moves(view: ByHand, **arguments: int | None) -> list[tuple[int, int, int]]:
         ((some(1), some(2), some(3)), None, [(3, 2, 0)]),  # of equals the highest id goes to the lowest
     ],
 )
-def test_the_least_loaded_replica_is_emptied(
-    held: tuple[list[Request], ...], most_requests: int | None, moved: list[tuple[int, int, int]]
-) -> None:
+def test_the_least_loaded_replica_is_emptied(held, most_requests, moved):
     assert moves(cluster(*held), most_requests=most_requests) == moved
     assert Stay().plan(cluster(*held)).moves == ()
 
 
-def test_nobody_moves_to_slots_that_do_not_hold_the_rank() -> None:
+def test_nobody_moves_to_slots_that_do_not_hold_the_rank():
     high = Adapter(0, "high", 64, 512, 32)
     held = (
         [Request(1, None, 1.0, 9, 1)] * 2,
@@ -56,7 +52,7 @@ def test_nobody_moves_to_slots_that_do_not_hold_the_rank() -> None:
     assert moves(cluster(*held, max_lora_ranks=(16, 64, 16))) == []
 
 
-def test_memory_counts_too() -> None:
+def test_memory_counts_too():
     view = cluster(some(1, 2), some(3), budgets=(29, 100))
     assert moves(view) == []
     assert moves(cluster(some(1, 2), some(3), budgets=(30, 100))) == [(3, 1, 0)]
@@ -70,7 +66,7 @@ TWO = Case(
 )
 
 
-def test_a_request_that_moves_keeps_its_tokens_and_is_prefilled_anew_with_them() -> None:
+def test_a_request_that_moves_keeps_its_tokens_and_is_prefilled_anew_with_them():
     """At 0.25 s replica 1 is in a step; at its end its request goes to replica 0, as if it arrived there then."""
     recorder = TWO.but(migrates_every_s=0.25).run()
     found = recorder.requests()
@@ -100,14 +96,14 @@ def test_a_request_that_moves_keeps_its_tokens_and_is_prefilled_anew_with_them()
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
-def test_what_comes_at_a_boundary_of_its_target_waits_for_the_next_one(fast_forward: bool) -> None:
+def test_what_comes_at_a_boundary_of_its_target_waits_for_the_next_one(fast_forward):
     """Equal replicas: both are at a boundary when the request leaves, and the target's, of lower number, is over."""
     equal = TWO.but(rows=(Row(0.0, None, 4, 30, 30),) * 2, migrates_every_s=0.25)
     found = equal.run(fast_forward=fast_forward).requests()
     assert found.finish_s[0] == found.finish_s[1]
 
 
-def test_a_wait_for_weights_that_ends_with_a_move_counts_as_long_as_it_was() -> None:
+def test_a_wait_for_weights_that_ends_with_a_move_counts_as_long_as_it_was():
     slow = {**TWO.coefficients, "adapter_load.latency_s": 0.5}
     rows = Row(0.0, 0, 4, 400, 400), Row(0.9, 0, 4, 20, 20)
     found = (

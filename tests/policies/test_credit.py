@@ -1,7 +1,5 @@
 """dLoRA's batching: its worked example, thresholds that adapt, credits that change hands, and adapters that starve."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -35,7 +33,7 @@ def thresholds(
     )
 
 
-def test_the_worked_example_takes_300_and_250_ms() -> None:
+def test_the_worked_example_takes_300_and_250_ms():
     """Three iterations: not merged 300 ms, and 250 ms after a switch of 100 ms (dLoRA, section 4.2)."""
     limits = thresholds()
     limits.stands(False, 1, 1)
@@ -70,9 +68,7 @@ def test_the_worked_example_takes_300_and_250_ms() -> None:
         ({"constants": "released"}, False, 1, 10, 50, {"beta": 0.55}),  # released, unmerged: beta rises
     ],
 )
-def test_a_period_tunes_one_threshold(
-    known: dict[str, object], merged: bool, batch: int, turn: int, iterations: int, found: dict[str, float]
-) -> None:
+def test_a_period_tunes_one_threshold(known, merged, batch, turn, iterations, found):
     limits = thresholds(**known)  # type: ignore[arg-type]
     before = {"alpha": limits.alpha, "beta": limits.beta}
     limits.stands(merged, batch, turn)
@@ -81,7 +77,7 @@ def test_a_period_tunes_one_threshold(
     assert {"alpha": limits.alpha, "beta": limits.beta} == pytest.approx(before | found)
 
 
-def test_the_released_code_charges_a_switch_for_every_adapter_that_led_and_to_the_way_taken() -> None:
+def test_the_released_code_charges_a_switch_for_every_adapter_that_led_and_to_the_way_taken():
     limits = thresholds("released")
     limits.stands(False, 1, 1)
     limits.leader_changes()
@@ -96,7 +92,7 @@ def test_the_released_code_charges_a_switch_for_every_adapter_that_led_and_to_th
     assert (4 / merged, 4 / unmerged) == (pytest.approx(0.2 + 0.1), pytest.approx(0.4))
 
 
-def test_at_alpha_exactly_only_the_released_code_merges() -> None:
+def test_at_alpha_exactly_only_the_released_code_merges():
     assert not thresholds().merges(1.0)
     assert thresholds().merges(1.01)
     assert thresholds("released").merges(1.0)
@@ -105,7 +101,7 @@ def test_at_alpha_exactly_only_the_released_code_merges() -> None:
     assert not thresholds().stays(0.49)
 
 
-def test_a_period_in_which_no_adapter_could_be_merged_teaches_nothing() -> None:
+def test_a_period_in_which_no_adapter_could_be_merged_teaches_nothing():
     limits = thresholds()
     limits.stands(False, 0, 5)
     limits.passed(500)
@@ -124,14 +120,14 @@ def view(waiting: Sequence[Request], size: int = 4, **more: object) -> View:
     return View(waiting, max_num_seqs=size, **more)  # type: ignore[arg-type]
 
 
-def test_as_long_as_no_adapter_has_more_requests_than_the_batch_they_run_in_order_of_arrival() -> None:
+def test_as_long_as_no_adapter_has_more_requests_than_the_batch_they_run_in_order_of_arrival():
     queue = requests(A, A, B, A, A)
     decision = credit().schedule(view(queue))
     assert decision.prefill == queue[:4]
     assert decision.merge is None
 
 
-def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_alpha_of_the_batch() -> None:
+def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_alpha_of_the_batch():
     queue = requests(B, A, A, C, A, A, A)
     decision = credit().schedule(view(queue))
     assert decision.merge is A
@@ -139,7 +135,7 @@ def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_al
     assert credit(alpha=1.25).schedule(view(queue)).merge is None, "five for four are not more"
 
 
-def test_of_adapters_with_equally_many_requests_that_of_the_oldest_is_merged() -> None:
+def test_of_adapters_with_equally_many_requests_that_of_the_oldest_is_merged():
     queue = requests(C, B, C, B, C, B)
     assert credit(alpha=0.5).schedule(view(queue)).merge is C
     older, newer = requests(B), requests(C, start=1)
@@ -147,7 +143,7 @@ def test_of_adapters_with_equally_many_requests_that_of_the_oldest_is_merged() -
     assert credit(alpha=0.2).schedule(view(requests(*[None] * 5))).merge is None, "the base model is nothing"
 
 
-def test_it_stays_merged_until_too_few_are_left() -> None:
+def test_it_stays_merged_until_too_few_are_left():
     others = requests(B, C, B)
     ours = requests(A, A, start=3)
     scheduler = credit()
@@ -162,7 +158,7 @@ def test_it_stays_merged_until_too_few_are_left() -> None:
     )
 
 
-def test_whether_to_stay_is_asked_anew_right_after_a_switch() -> None:
+def test_whether_to_stay_is_asked_anew_right_after_a_switch():
     queue = requests(A, A, A, A, A)
     assert credit().schedule(view(queue)).steps == 1
     assert credit(tune_every=7).schedule(view((), members=queue[:4], merged=A)).steps == 7
@@ -171,7 +167,7 @@ def test_whether_to_stay_is_asked_anew_right_after_a_switch() -> None:
 # Credits --------------------------------------------------------------------------------------
 
 
-def test_an_adapter_that_is_left_out_is_paid_by_those_that_run_instead() -> None:
+def test_an_adapter_that_is_left_out_is_paid_by_those_that_run_instead():
     b, a, c, *more = requests(B, A, C, A, A, A)
     assert transfer([a, *more], [b, a, c]) == {B.id: 1, C.id: 1, A.id: -2}
     assert transfer([b, a, c], [b, a, c]) == {}
@@ -179,7 +175,7 @@ def test_an_adapter_that_is_left_out_is_paid_by_those_that_run_instead() -> None
 
 
 @given(st.lists(st.sampled_from((A, B, C, None)), min_size=1, max_size=12), st.data())
-def test_credit_is_neither_made_nor_lost(adapters: list[Adapter | None], data: st.DataObject) -> None:
+def test_credit_is_neither_made_nor_lost(adapters, data):
     queue = requests(*adapters)
     turn = queue[: data.draw(st.integers(1, len(queue)))]
     picked = data.draw(st.lists(st.sampled_from(queue), min_size=1, max_size=len(turn), unique=True))
@@ -194,7 +190,7 @@ def overtaking(**changes: object) -> tuple[Credit, tuple[Request, ...], tuple[Re
     return scheduler, others, ours
 
 
-def test_credit_changes_hands_at_every_iteration() -> None:
+def test_credit_changes_hands_at_every_iteration():
     scheduler, others, ours = overtaking(starving=100.0, normal=50.0)
     scheduler.schedule(view(others, members=ours, merged=A, iterations=10))
     assert scheduler.credits == {B.id: 10, C.id: 10, A.id: -20}
@@ -211,20 +207,20 @@ def released(adapters: Sequence[Adapter], members: int = 0, **changes: object) -
     return {id: units / 1000 for id, units in scheduler.credits.items()}
 
 
-def test_as_released_a_merged_batch_as_large_as_the_turn_pays_as_much_more_as_it_is_faster() -> None:
+def test_as_released_a_merged_batch_as_large_as_the_turn_pays_as_much_more_as_it_is_faster():
     """27 over 15 for each request from outside the turn, to the adapters of its last ones, displaced or not."""
     times = {"merged_s": 0.015, "unmerged_s": 0.027}
     assert released([B, A, A, C, A, A], **times) == {C.id: 1.8, A.id: -1.8}, "one of the two gains is A's own"
 
 
-def test_as_released_a_merged_batch_of_another_size_pays_half_of_that_to_the_displaced() -> None:
+def test_as_released_a_merged_batch_of_another_size_pays_half_of_that_to_the_displaced():
     times = {"merged_s": 0.015, "unmerged_s": 0.027}
     assert released([B, A, C, A], **times) == {B.id: 0.9, C.id: 0.9, A.id: -1.8}
     six = [B, A, A, C, A, A, A]
     assert released([A, *six][1:], **times) == {C.id: 1.8, A.id: -1.8}, "to merge takes four"
 
 
-def test_as_released_an_adapter_above_nothing_overtakes_whatever_that_costs() -> None:
+def test_as_released_an_adapter_above_nothing_overtakes_whatever_that_costs():
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5, constants="released")
     scheduler.credits[A.id] = -8000
     assert not scheduler.schedule(view(others, members=ours, merged=A)).unmerge
@@ -233,7 +229,7 @@ def test_as_released_an_adapter_above_nothing_overtakes_whatever_that_costs() ->
     assert scheduler.schedule(view(others, members=ours, merged=A)).unmerge
 
 
-def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough() -> None:
+def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough():
     """A quarter of credit an iteration: after five B and C have more than one."""
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     assert scheduler.schedule(view(others, members=ours, merged=A, served_adapters=30)).steps == 5
@@ -245,7 +241,7 @@ def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough() ->
     assert resumed(again) == ()
 
 
-def test_who_cannot_pay_cannot_overtake() -> None:
+def test_who_cannot_pay_cannot_overtake():
     """With three adapters the start is twice what starving takes: here two, which is eight quarters."""
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     scheduler.credits[A.id] = -7
@@ -258,7 +254,7 @@ def test_who_cannot_pay_cannot_overtake() -> None:
     assert decision.steps == 1, "after that it cannot"
 
 
-def test_starving_requests_of_the_merged_adapter_alone_stay_merged() -> None:
+def test_starving_requests_of_the_merged_adapter_alone_stay_merged():
     scheduler = credit(starving=1.0, normal=0.5)
     scheduler._starve.add(A.id)
     scheduler.credits[A.id] = 5
@@ -279,20 +275,20 @@ def tuned(scheduler: Credit, *views: View) -> Thresholds:
     return scheduler.thresholds
 
 
-def test_another_leader_ends_a_period() -> None:
+def test_another_leader_ends_a_period():
     """For 50 iterations A led with two of four requests, as if half as many ran at less than half the time; now B."""
     first = view((), members=requests(A, A, C, None))
     then = view((), members=requests(B, B, C, None), iterations=50)
     assert tuned(credit(alpha=0.9), first, then).alpha == pytest.approx(0.99)
 
 
-def test_a_switch_ends_a_period() -> None:
+def test_a_switch_ends_a_period():
     queue = requests(A, A, A, A, A)
     mixed, merges = view((), members=requests(A, A, A, B)), view(queue, members=queue[:0], iterations=50)
     assert tuned(credit(alpha=0.9), mixed, merges).alpha == pytest.approx(0.85), "3 at 15 ms against 4 at 27"
 
 
-def test_so_many_iterations_end_a_period_but_not_in_the_released_code() -> None:
+def test_so_many_iterations_end_a_period_but_not_in_the_released_code():
     views = [view((), members=requests(A, B), iterations=i) for i in (0, 10)]
     assert tuned(credit(alpha=0.9, tune_every=10), *views).alpha == pytest.approx(0.99)
     released = credit(alpha=0.9, tune_every=10, constants="released")
@@ -300,7 +296,7 @@ def test_so_many_iterations_end_a_period_but_not_in_the_released_code() -> None:
     assert released.schedule(views[1]).steps > 10**9
 
 
-def test_no_more_than_a_batch_counts_as_merged() -> None:
+def test_no_more_than_a_batch_counts_as_merged():
     """Forty requests of A for four in turn: merged it would still be four at a time, twice as fast."""
     scheduler = credit(alpha=20.0, beta=0.0)
     queue = requests(*[B] * 4, *[A] * 40)
@@ -310,7 +306,7 @@ def test_no_more_than_a_batch_counts_as_merged() -> None:
     assert merged / unmerged == pytest.approx(10 * 0.027 / (10 * 0.015 + 0.020))
 
 
-def test_while_an_adapter_starves_thresholds_learn_nothing() -> None:
+def test_while_an_adapter_starves_thresholds_learn_nothing():
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     scheduler._starve.add(B.id)
     scheduler.schedule(view(others, members=ours))
@@ -318,7 +314,7 @@ def test_while_an_adapter_starves_thresholds_learn_nothing() -> None:
     assert scheduler.thresholds.iterations == 0
 
 
-def test_starving_adapters_are_noted_when_that_begins_and_when_it_ends() -> None:
+def test_starving_adapters_are_noted_when_that_begins_and_when_it_ends():
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     waits = {"members": ours, "merged": A, "served_adapters": 30}
     scheduler.schedule(view(others, **waits))
@@ -330,7 +326,7 @@ def test_starving_adapters_are_noted_when_that_begins_and_when_it_ends() -> None
     assert not any(isinstance(action, Note) for action in again.actions)
 
 
-def test_starving_means_more_than_the_limit_and_normal_less() -> None:
+def test_starving_means_more_than_the_limit_and_normal_less():
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     waits = {"members": ours, "merged": A, "served_adapters": 30}
     assert scheduler.schedule(view(others, iterations=4, **waits)).prefill == (), "exactly one"

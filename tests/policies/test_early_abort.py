@@ -4,8 +4,6 @@ Both moving averages start at 1. A look makes the first int(0.7 * arrivals + 0.3
 the second int(0.7 * admitted + 0.3 * before).
 """
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest
@@ -46,7 +44,7 @@ def newest_first(scheduler: EarlyAbort, view: View) -> bool:
 
 
 @pytest.mark.parametrize("now_s, too_old", [(6.4999, False), (6.5, True), (6.5001, True)])
-def test_a_request_is_aborted_from_the_target_less_the_margin_on(now_s: float, too_old: bool) -> None:
+def test_a_request_is_aborted_from_the_target_less_the_margin_on(now_s, too_old):
     (request,) = queue = crowd(1, arrival_s=1.0)
     decision = EarlyAbort().schedule(View(queue, now_s=now_s))
     assert aborted(decision) == (((request, REASON),) if too_old else ())
@@ -54,7 +52,7 @@ def test_a_request_is_aborted_from_the_target_less_the_margin_on(now_s: float, t
     assert decision.prefill == (() if too_old else queue)
 
 
-def test_an_aborted_request_is_not_tried_and_the_others_start() -> None:
+def test_an_aborted_request_is_not_tried_and_the_others_start():
     old, fresh = crowd(1, arrival_s=1.0), crowd(2, start=1)
     view = View((*old, *fresh))
     decision = EarlyAbort().schedule(view)
@@ -62,7 +60,7 @@ def test_an_aborted_request_is_not_tried_and_the_others_start() -> None:
     assert view.tried == (fresh[1], fresh[0])
 
 
-def test_a_request_that_was_preempted_after_its_first_token_is_never_aborted() -> None:
+def test_a_request_that_was_preempted_after_its_first_token_is_never_aborted():
     (request,) = queue = crowd(1, arrival_s=1.0)
     request.first_token_s, request.generated_tokens = 2.0, 1
     assert EarlyAbort().schedule(View(queue, now_s=1000.0)) == SchedulerOutput(prefill=queue)
@@ -70,7 +68,7 @@ def test_a_request_that_was_preempted_after_its_first_token_is_never_aborted() -
     assert decision == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, until_s=inf)
 
 
-def test_the_decision_stands_until_the_first_refused_request_has_to_be_aborted() -> None:
+def test_the_decision_stands_until_the_first_refused_request_has_to_be_aborted():
     queue = (*crowd(1, arrival_s=5.0), *crowd(1, arrival_s=7.0, start=1))
     decision = EarlyAbort().schedule(View(queue, running=1, refuses=none_fits(queue)))
     assert decision.until_s == 5.0 + 5.5
@@ -100,20 +98,20 @@ BUSY, IDLE = {"running": 1}, {"now_s": 9.0}
     ],
 )
 def test_the_newest_go_first_while_at_least_as_many_arrive_as_are_admitted(
-    found: int, admitted: int, waiting: int, arrived_s: float, view: dict[str, float], newest: bool
-) -> None:
+    found, admitted, waiting, arrived_s, view, newest
+):
     scheduler = served(found, admitted) if found else EarlyAbort()
     assert newest_first(scheduler, View(crowd(waiting, arrived_s), **view)) is newest
 
 
-def test_requests_aborted_at_an_admission_are_not_left_by_it() -> None:
+def test_requests_aborted_at_an_admission_are_not_left_by_it():
     """12 arrivals, 2 given up, 4 admissions, 6 left: 8 and 3. Then 1 more: int(0.7 + 2.4) = 3 >= 3."""
     scheduler = EarlyAbort()
     scheduler.schedule(View((*crowd(2, arrival_s=0.0), *crowd(10, start=2)), running=1, seats=4))
     assert newest_first(scheduler, View(crowd(6 + 1), running=1))
 
 
-def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
+def test_a_loader_that_looks_ahead_sees_the_same_order():
     queue = crowd(3)
     assert tuple(EarlyAbort().order(View(queue))) == tuple(reversed(queue))
     scheduler = served(8, 8)
@@ -124,7 +122,7 @@ def test_a_loader_that_looks_ahead_sees_the_same_order() -> None:
 # When it looks
 
 
-def test_an_empty_queue_is_looked_at_until_the_average_of_arrivals_is_zero() -> None:
+def test_an_empty_queue_is_looked_at_until_the_average_of_arrivals_is_zero():
     scheduler = EarlyAbort()
     empty = View((), running=1, steps=4, max_wait_tokens=10)
     assert scheduler.schedule(empty) == SchedulerOutput(steps=6), "the average of arrivals is 1 and will sink"
@@ -132,7 +130,7 @@ def test_an_empty_queue_is_looked_at_until_the_average_of_arrivals_is_zero() -> 
     assert scheduler.schedule(empty) == SchedulerOutput(on_arrival=6), "it is 0 for good"
 
 
-def test_looks_that_would_still_move_the_average_are_taken_one_by_one() -> None:
+def test_looks_that_would_still_move_the_average_are_taken_one_by_one():
     """10 refused: int(7 + 0.3) = 7, then int(7 + 2.1) = 9, then int(7 + 2.7) = 9 for good."""
     scheduler, queue = EarlyAbort(), crowd(10)
     view = View(queue, running=1, refuses=none_fits(queue))

@@ -1,7 +1,5 @@
 """dLoRA's co-migration: what an optimal plan is, by trying them all, and what the two policies make of it, by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -138,7 +136,7 @@ def every_placement(problem: Comigration) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize("solver", SOLVERS)
 @given(problem=problems())
 @share(1 / 3)
-def test_no_placement_is_over_sooner_than_the_solution(solver: str, problem: Comigration) -> None:
+def test_no_placement_is_over_sooner_than_the_solution(solver, problem):
     best_s = min(longest_s(problem, placed) for placed in every_placement(problem))
     found = Solver(solver, gap=0.0, most_nodes=10**6).solve(problem)
     if best_s == inf:
@@ -151,7 +149,7 @@ def test_no_placement_is_over_sooner_than_the_solution(solver: str, problem: Com
 
 @given(problem=problems())
 @share(1)
-def test_a_placement_is_priced_as_printed_and_no_cheaper_than_the_bound(problem: Comigration) -> None:
+def test_a_placement_is_priced_as_printed_and_no_cheaper_than_the_bound(problem):
     for placed in every_placement(problem):
         price_s = problem.seconds(np.array(placed)).max()
         assert price_s == pytest.approx(longest_s(problem, placed))
@@ -160,7 +158,7 @@ def test_a_placement_is_priced_as_printed_and_no_cheaper_than_the_bound(problem:
 
 @given(problem=problems(relaxed=True))
 @share(1 / 3)
-def test_the_relaxed_problem_is_never_over_later_than_the_printed_one(problem: Comigration) -> None:
+def test_the_relaxed_problem_is_never_over_later_than_the_printed_one(problem):
     asked, _ = ilp(problem)
     asked.solve(pulp.HiGHS(msg=False, threads=1, gapRel=0.0))
     best_s = min(longest_s(problem, placed) for placed in every_placement(problem))
@@ -170,7 +168,7 @@ def test_the_relaxed_problem_is_never_over_later_than_the_printed_one(problem: C
 
 
 @given(tokens=st.lists(st.integers(0, 40), max_size=7), room=st.integers(0, 150))
-def test_a_gpu_is_filled_as_far_as_it_goes(tokens: list[int], room: int) -> None:
+def test_a_gpu_is_filled_as_far_as_it_goes(tokens, room):
     sums = [
         sum(t for t, x in zip(tokens, chosen, strict=True) if x)
         for chosen in product((0, 1), repeat=len(tokens))
@@ -178,7 +176,7 @@ def test_a_gpu_is_filled_as_far_as_it_goes(tokens: list[int], room: int) -> None
     assert fullest(tokens, room) == max(s for s in sums if s <= room)
 
 
-def test_a_request_goes_where_most_of_it_is_and_of_equals_stays_or_takes_the_lowest() -> None:
+def test_a_request_goes_where_most_of_it_is_and_of_equals_stays_or_takes_the_lowest():
     shares = np.array(
         [[0.2, 0.3, 0.5], [0.5, 0.5, 0.0], [0.5, 0.5, 0.0], [0.4, 0.2, 0.4], [0.5, 0.5 + 1e-9, 0.0]]
     )
@@ -205,7 +203,7 @@ def by_load(home: Sequence[int], *execution_s: float, replicas: int = 3) -> Comi
     )
 
 
-def test_two_that_swap_places_stay_and_so_do_three_that_go_round() -> None:
+def test_two_that_swap_places_stay_and_so_do_three_that_go_round():
     """The last replica is over at 9 s whatever the others do; putting only one of them back would take 10 s."""
     problem = by_load([0, 1, 2], 5.0, 5.0, 9.0)
     assert problem.needed(np.array([1, 0, 2])).tolist() == [0, 1, 2]
@@ -214,9 +212,7 @@ def test_two_that_swap_places_stay_and_so_do_three_that_go_round() -> None:
 
 @given(problem=problems() | problems(relaxed=True), data=st.data())
 @share(1)
-def test_what_is_left_of_a_plan_is_as_good_and_needs_all_its_moves(
-    problem: Comigration, data: st.DataObject
-) -> None:
+def test_what_is_left_of_a_plan_is_as_good_and_needs_all_its_moves(problem, data):
     found = np.array(data.draw(st.sampled_from(list(every_placement(problem)))))
     needed, most_s = problem.needed(found), problem.seconds(found).max()
     moved = np.flatnonzero(needed != problem.home)
@@ -237,7 +233,7 @@ def test_what_is_left_of_a_plan_is_as_good_and_needs_all_its_moves(
 
 
 @pytest.mark.parametrize("policy", [exactly, always])
-def test_half_of_four_equal_requests_go_to_the_idle_replica(policy: type[Migration]) -> None:
+def test_half_of_four_equal_requests_go_to_the_idle_replica(policy):
     """Five seconds each: 20 s + η; two and two take 10 s + η, and the moved ones their prefills besides."""
     plan = policy().plan(Cluster(some(1, 2, 3, 4), []))
     assert len(plan.moves) == 2
@@ -246,7 +242,7 @@ def test_half_of_four_equal_requests_go_to_the_idle_replica(policy: type[Migrati
     assert plan.reason.endswith("2 moves shorten the longest replica's work from 20.1 s to 10.17 s")
 
 
-def test_the_shortest_context_moves() -> None:
+def test_the_shortest_context_moves():
     """Any one of the three makes it 10 s and 5 s + prefill, unless the prefill takes longer than the other two."""
     held = [*some(1, tokens=4000), *some(2, tokens=20_000), *some(3, tokens=900)]
     view = Cluster(held, some(4), executions_s={A: 1.0}, budgets=(10**6,) * 2)
@@ -257,21 +253,21 @@ def test_the_shortest_context_moves() -> None:
     assert moves(exactly().plan(view)) == [(1, 0, 1)]
 
 
-def test_a_request_moves_to_where_its_adapter_is() -> None:
+def test_a_request_moves_to_where_its_adapter_is():
     view = Cluster(some(1, 2), [], [], executions_s={A: 1.0}, at={A.id: (0, 2)}, adapter_load_s=0.4)
     (move,) = exactly().plan(view).moves
     assert move.target == 2
 
 
 @pytest.mark.parametrize("load_s, moving", [(0.9, 1), (1.1, 0)])
-def test_an_adapter_that_takes_too_long_to_load_keeps_its_requests(load_s: float, moving: int) -> None:
+def test_an_adapter_that_takes_too_long_to_load_keeps_its_requests(load_s, moving):
     """One second each: 2 s together, or one after its load and prefill: γ = (1 + load + prefill) / 1."""
     view = Cluster(some(1, 2), [], executions_s={A: 1.0}, at={A.id: (0,)}, adapter_load_s=load_s)
     assert len(exactly(eta_s=0.0).plan(view).moves) == moving
 
 
 @pytest.mark.parametrize("eta_s, adapters", [(0.0, {A, B}), (2.0, {A})])
-def test_affinity_keeps_the_requests_of_an_adapter_together(eta_s: float, adapters: set[Adapter]) -> None:
+def test_affinity_keeps_the_requests_of_an_adapter_together(eta_s, adapters):
     """If one of each moves, the two replicas are over after 2.1 s and 2.166 s; if both of A's do, after 2.2 s and
     2.066 s, with one adapter each in place of two."""
     view = Cluster([*some(1, 2), *some(3, 4, of=B)], [], executions_s={A: 1.0, B: 1.1})
@@ -281,7 +277,7 @@ def test_affinity_keeps_the_requests_of_an_adapter_together(eta_s: float, adapte
 
 
 @pytest.mark.parametrize("policy", [exactly, always])
-def test_requests_of_the_base_model_need_no_adapter(policy: type[Migration]) -> None:
+def test_requests_of_the_base_model_need_no_adapter(policy):
     """They take the mean of all requests, and neither a load nor η."""
     view = Cluster(some(1, 2, of=None), [], executions_s={None: 3.0}, adapter_load_s=100.0)
     plan = policy(eta_s=100.0).plan(view)
@@ -293,16 +289,14 @@ def test_requests_of_the_base_model_need_no_adapter(policy: type[Migration]) -> 
     "known_s, unknown_s, work_s",
     [({}, 5.0, "6.2"), ({A: 2.0}, 5.0, "3.2"), ({}, 7.0, "8.2"), ({C: 3.0}, 5.0, "6.2")],
 )
-def test_an_adapter_without_finished_requests_is_taken_to_need_five_seconds(
-    known_s: dict[Adapter, float], unknown_s: float, work_s: str
-) -> None:
+def test_an_adapter_without_finished_requests_is_taken_to_need_five_seconds(known_s, unknown_s, work_s):
     """One of A's and one of B's, with η for either; B's take a second, and so do all on average, which is not asked."""
     view = Cluster([*some(1), *some(2, of=B)], some(3), executions_s={None: 1.0, B: 1.0, **known_s})
     plan = exactly(unknown_execution_s=unknown_s).plan(view)
     assert plan.reason == f"every 10 s; no move shortens the longest replica's work of {work_s} s"
 
 
-def test_gamma_is_the_time_with_the_move_over_the_time_without() -> None:
+def test_gamma_is_the_time_with_the_move_over_the_time_without():
     """Of A, which is on replicas 0 and 2, and of B, which is nowhere, a request each; replica 1 takes no part."""
     held = [*some(1, tokens=100), *some(2, of=B, tokens=200)]
     at = {A.id: (0, 2), B.id: ()}
@@ -320,7 +314,7 @@ def test_gamma_is_the_time_with_the_move_over_the_time_without() -> None:
 
 
 @pytest.mark.parametrize("policy", [exactly, always])
-def test_requests_move_for_memory_alone(policy: type[Migration]) -> None:
+def test_requests_move_for_memory_alone(policy):
     """Two of 32,768 slots, of which one does not fit beside the other: swapped, it takes a second more."""
     view = Cluster(some(1, 2, tokens=32_768), [], executions_s={A: 0.01}, budgets=(32_776, 32_776))
     view.models[0][0].prefill_token = 0.0
@@ -329,7 +323,7 @@ def test_requests_move_for_memory_alone(policy: type[Migration]) -> None:
     assert plan.reason.endswith("from 1.02 s to 0.04 s")
 
 
-def test_a_request_is_swapped_whole_as_printed_and_in_part_when_relaxed() -> None:
+def test_a_request_is_swapped_whole_as_printed_and_in_part_when_relaxed():
     """Half of the second one fits: as printed all of it is swapped, relaxed the other half. A move takes ten."""
     view = Cluster(some(1, 2, tokens=32_768), [], executions_s={A: 5.0}, budgets=(49_160, 49_160))
     assert exactly(eta_s=0.0).plan(view).reason.endswith("work of 11 s")
@@ -337,7 +331,7 @@ def test_a_request_is_swapped_whole_as_printed_and_in_part_when_relaxed() -> Non
 
 
 @pytest.mark.parametrize("tokens, most", [(29, None), (60, 10 * 2**20)])
-def test_if_nothing_fits_everything_stays(tokens: int, most: int | None) -> None:
+def test_if_nothing_fits_everything_stays(tokens, most):
     """Adapters have to fit into the GPU; requests do not, but then into the host."""
     view = Cluster(some(1, 2, 3, tokens=tokens), [], budgets=(7, 7) if most is None else (50, 50))
     plan = exactly(host_memory_bytes=most).plan(view)
@@ -345,7 +339,7 @@ def test_if_nothing_fits_everything_stays(tokens: int, most: int | None) -> None
     assert "no placement fits" in plan.reason
 
 
-def test_what_does_not_fit_where_it_is_moves_to_where_it_does() -> None:
+def test_what_does_not_fit_where_it_is_moves_to_where_it_does():
     view = Cluster(some(1, 2, tokens=40), [], budgets=(50, 50))
     plan = exactly(host_memory_bytes=0).plan(view)
     assert len(plan.moves) == 1
@@ -359,20 +353,18 @@ def test_what_does_not_fit_where_it_is_moves_to_where_it_does() -> None:
 
 @pytest.mark.parametrize("policy", [exactly, always])
 @pytest.mark.parametrize("held", [([], []), (some(1, 2),), ([], [], [])])
-def test_where_there_is_nothing_to_place_there_is_no_cause(
-    policy: type[Migration], held: Sequence[list]
-) -> None:
+def test_where_there_is_nothing_to_place_there_is_no_cause(policy, held):
     assert policy().plan(Cluster(*held)) == Plan()
 
 
-def test_where_it_cannot_get_better_no_solver_is_asked() -> None:
+def test_where_it_cannot_get_better_no_solver_is_asked():
     view = Cluster(some(1), some(2))
     with mock.patch.object(Solver, "solve", side_effect=AssertionError):
         plan = Ilp().plan(view)
     assert plan == Plan((), "every 10 s; no move shortens the longest replica's work of 5.1 s")
 
 
-def test_a_placement_that_is_over_later_than_now_moves_nobody() -> None:
+def test_a_placement_that_is_over_later_than_now_moves_nobody():
     """As rounding may leave it: whoever was halved goes somewhere whole."""
     with mock.patch.object(Solver, "solve", return_value=Solution(np.array([1, 1]))):
         plan = always().plan(Cluster(some(1, 2), []))
@@ -383,7 +375,7 @@ def test_a_placement_that_is_over_later_than_now_moves_nobody() -> None:
 LOPSIDED = Cluster([*some(*range(10)), *some(*range(10, 25), of=B)], [], some(30, of=C))
 
 
-def test_a_solver_that_stops_has_a_plan_or_none() -> None:
+def test_a_solver_that_stops_has_a_plan_or_none():
     """HiGHS counts its first node, and with none does nothing; CBC solves that one, and says where it stopped."""
     none = exactly(solver="highs", most_nodes=0).plan(LOPSIDED)
     assert none == Plan(
@@ -395,7 +387,7 @@ def test_a_solver_that_stops_has_a_plan_or_none() -> None:
     assert some_plan.reason.endswith("(the solver stopped after 0 nodes)")
 
 
-def test_what_highs_has_when_it_stops_counts() -> None:
+def test_what_highs_has_when_it_stops_counts():
     rng = np.random.default_rng(0)
     problem = by_load([0] * 40, *rng.uniform(1, 9, 40), replicas=5)
     found = Solver("highs", gap=0.0, most_nodes=1).solve(problem)
@@ -404,7 +396,7 @@ def test_what_highs_has_when_it_stops_counts() -> None:
 
 
 @pytest.mark.parametrize("error", [pulp.PulpSolverError("no cbc"), OSError("no cbc")])
-def test_a_solver_that_cannot_be_run_moves_nobody(error: Exception) -> None:
+def test_a_solver_that_cannot_be_run_moves_nobody(error):
     with mock.patch.object(pulp.COIN_CMD, "actualSolve", side_effect=error):
         plan = Ilp(solver="cbc").plan(LOPSIDED)
     assert plan == Plan((), "every 10 s; the solver could not be run: no cbc, so nothing moves", solved=False)
@@ -415,9 +407,7 @@ def test_a_solver_that_cannot_be_run_moves_nobody(error: Exception) -> None:
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("policy", BOTH)
-def test_a_plan_is_always_the_same_in_whatever_order_requests_are_listed(
-    policy: type[Migration], solver: str
-) -> None:
+def test_a_plan_is_always_the_same_in_whatever_order_requests_are_listed(policy, solver):
     rng = np.random.default_rng(1)
     held = [some(*range(40)), some(*range(40, 44), of=B), some(*range(44, 60), of=C), []]
     for requests in held:
@@ -433,7 +423,7 @@ def test_a_plan_is_always_the_same_in_whatever_order_requests_are_listed(
 
 
 @pytest.mark.parametrize("most, caused", [(15, True), (16, False)])
-def test_requests_above_the_mean_set_it_off(most: int, caused: bool) -> None:
+def test_requests_above_the_mean_set_it_off(most, caused):
     """Replica 1 has 30 requests, the mean is 15."""
     plan = SelectiveIlp(more_requests=most).plan(Cluster([], some(*range(30))))
     assert bool(plan.moves) == caused
@@ -443,17 +433,17 @@ def test_requests_above_the_mean_set_it_off(most: int, caused: bool) -> None:
 @pytest.mark.parametrize(
     "used_tokens, caused", [((90, 89), True), ((89, 10), False), ((95, 90), False), ((20, 100), True)]
 )
-def test_a_full_memory_sets_it_off_while_another_is_not(used_tokens: Sequence[int], caused: bool) -> None:
+def test_a_full_memory_sets_it_off_while_another_is_not(used_tokens, caused):
     view = Cluster(some(1, 2, 3), some(4), used_tokens=used_tokens, budgets=(100, 100))
     assert bool(SelectiveIlp(eta_s=0.0).plan(view).reason) == caused
 
 
-def test_a_full_memory_comes_before_requests_above_the_mean() -> None:
+def test_a_full_memory_comes_before_requests_above_the_mean():
     view = Cluster(some(*range(40)), some(50), used_tokens=(10, 95), budgets=(100, 100))
     assert SelectiveIlp().plan(view).reason.startswith("the memory of replica 1 is 95% full, of 0 10%; ")
 
 
-def test_pulp_is_not_imported_before_it_is_needed() -> None:
+def test_pulp_is_not_imported_before_it_is_needed():
     assert "pulp" not in vars(comigration)
 
 
@@ -472,19 +462,17 @@ LOADS = (10, 1, 5, 30, 2, 4, 28, 8, 1, 11)
         ({"constants": "released", "most_replicas": 1}, [1, 3]),
     ],
 )
-def test_the_most_loaded_and_the_least_loaded_take_part(
-    arguments: dict[str, object], chosen: list[int]
-) -> None:
+def test_the_most_loaded_and_the_least_loaded_take_part(arguments, chosen):
     assert SelectiveIlp(**arguments).chosen(np.array(LOADS, dtype=float)) == chosen
 
 
-def test_a_replica_at_the_mean_takes_no_part_and_nobody_else_moves() -> None:
+def test_a_replica_at_the_mean_takes_no_part_and_nobody_else_moves():
     held = [some(*range(20)), some(*range(20, 30)), []]
     plan = always().plan(Cluster(*held))
     assert {(source, target) for _, source, target in moves(plan)} == {(0, 2)}
 
 
-def test_the_released_constants_are_one_word_and_what_is_set_beside_it_wins() -> None:
+def test_the_released_constants_are_one_word_and_what_is_set_beside_it_wins():
     paper, released = SelectiveIlp().terms, SelectiveIlp(constants="released").terms
     assert (paper.eta_s, paper.moved_s) == (0.1, None)
     assert (released.eta_s, released.moved_s) == (0.0, 0.05)
@@ -493,7 +481,7 @@ def test_the_released_constants_are_one_word_and_what_is_set_beside_it_wins() ->
     assert SelectiveIlp(moved_s=1.0).terms == replace(paper, moved_s=1.0)
 
 
-def test_released_a_move_costs_the_same_for_every_request_and_adapter() -> None:
+def test_released_a_move_costs_the_same_for_every_request_and_adapter():
     """Of two requests one moves for 0.05 s, not for its prefill of 0.6 s and its load; η does not count."""
     view = Cluster(some(1, 2, tokens=2000), [], executions_s={A: 1.0}, at={A.id: (0,)}, adapter_load_s=9.0)
     plan = always(constants="released").plan(view)

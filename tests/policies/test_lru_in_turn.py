@@ -1,7 +1,5 @@
 """Least recently used in turn, against a plain list of slots that every step goes through."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 from hypothesis import given
@@ -35,9 +33,7 @@ class Slots:
     idle=st.integers(0, 3),
     free=st.integers(0, 2),
 )
-def test_it_loads_as_often_as_slots_that_are_gone_through_one_by_one(
-    before: set[int], now: set[int], idle: int, free: int
-) -> None:
+def test_it_loads_as_often_as_slots_that_are_gone_through_one_by_one(before, now, idle, free):
     others = set(range(20, 20 + idle))
     slots = max(len(before) + idle + free, len(now))
     plain = Slots(slots)

@@ -1,7 +1,5 @@
 """dLoRA's dispatch on hand-made clusters: seconds to load against seconds to wait."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -52,25 +50,21 @@ UNKNOWN = cluster((A,), (), executions_s=None)
         (None, cluster((A,), (), at={A.id: ()}), {}, [2.0 * 2 / 4, 2.0 / 4]),
     ],
 )
-def test_pending_time_is_that_of_full_batches_and_a_rest(
-    adapter: Adapter | None, view: Cluster, arguments: dict[str, float], expected_s: list[float]
-) -> None:
+def test_pending_time_is_that_of_full_batches_and_a_rest(adapter, view, arguments, expected_s):
     assert pending_s(adapter, view, **arguments) == expected_s
     least = min(range(len(expected_s)), key=expected_s.__getitem__)
     assert PendingTime(**arguments).route(new(adapter), np.arange(len(expected_s)), view) == least
 
 
 @pytest.mark.parametrize("held, chosen", [((A,), 0), ((A, B), 1)])
-def test_a_replica_without_the_adapter_gets_it_once_the_queue_elsewhere_takes_longer(
-    held: tuple[Adapter, ...], chosen: int
-) -> None:
+def test_a_replica_without_the_adapter_gets_it_once_the_queue_elsewhere_takes_longer(held, chosen):
     """A seat is half a second: two of them outlast a load of 0.75 seconds, one does not."""
     view = cluster(held, (), at={A.id: {0}}, adapter_load_s=0.75)
     assert pending_s(A, view) == [0.5 * (len(held) + 1), 0.5 + 0.75]
     assert PendingTime().route(new(A), BOTH, view) == chosen
 
 
-def test_of_equals_the_lowest_id_wins_among_the_candidates() -> None:
+def test_of_equals_the_lowest_id_wins_among_the_candidates():
     view = cluster((A, B), (A,), (B,), (C,))
     assert PendingTime().route(new(A), np.arange(4), view) == 1
     assert PendingTime().route(new(A), np.array([0, 2, 3]), view) == 2
@@ -79,7 +73,7 @@ def test_of_equals_the_lowest_id_wins_among_the_candidates() -> None:
 
 @pytest.mark.parametrize("loads", [True, False])
 @pytest.mark.parametrize("executions_s", [None, 0.7])
-def test_plain_numbers_and_arrays_choose_the_same(executions_s: float | None, loads: bool) -> None:
+def test_plain_numbers_and_arrays_choose_the_same(executions_s, loads):
     rng, known = np.random.default_rng(3), (A, B, C, None)
     for _ in range(40):
         held = [tuple(known[i] for i in rng.integers(0, 4, rng.integers(0, 9))) for _ in range(7)]
@@ -97,14 +91,14 @@ def released(view: Cluster, *adapters: Adapter | None, **arguments: object) -> l
     return [router.route(new(adapter), np.arange(len(view.outstanding)), view) for adapter in adapters]
 
 
-def test_as_released_batches_are_rounded_down_so_that_the_first_one_with_room_fills_up() -> None:
+def test_as_released_batches_are_rounded_down_so_that_the_first_one_with_room_fills_up():
     at = {A.id: {0, 1}}
     assert released(cluster((A, A, B), (A,), at=at), A) == [0]
     assert released(cluster((A, A, B, B), (A,), at=at), A) == [1], "four make a batch"
     assert released(cluster((A, A, A, A), (A, B, C, C), at=at), A) == [0], "0.6 of a batch, merged"
 
 
-def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds() -> None:
+def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds():
     """A batch is 1 beside a load of 0.9, whatever requests take; B has another copy on replica 2."""
     view = cluster(
         (A,) * 3 + (B,), (), (), at={A.id: {0}, B.id: {1, 2}}, adapter_load_s=0.9, executions_s=0.01
@@ -122,13 +116,11 @@ def test_as_released_an_execution_does_not_count_and_a_load_does_in_seconds() ->
         ((), {A.id: {0}, B.id: {1}, C.id: {2}}, 0),  # no adapter has another copy
     ],
 )
-def test_as_released_a_replica_gets_an_adapter_only_over_an_idle_one_with_another_copy(
-    there: tuple[Adapter, ...], at: dict[int, set[int]], chosen: int
-) -> None:
+def test_as_released_a_replica_gets_an_adapter_only_over_an_idle_one_with_another_copy(there, at, chosen):
     assert released(cluster((A, A, C, C), there, (), at=at), A) == [chosen]
 
 
-def test_as_released_what_was_replaced_is_not_there_any_more() -> None:
+def test_as_released_what_was_replaced_is_not_there_any_more():
     """A replaces B on 1. B's last copy is on 2 then, where nothing can be replaced, whatever lies in HBM."""
     at = {A.id: {0}, B.id: {1, 2}}
     view = cluster((A,) * 4, (), (), at=at)
@@ -138,6 +130,6 @@ def test_as_released_what_was_replaced_is_not_there_any_more() -> None:
     assert at == {A.id: {0}, B.id: {1, 2}}
 
 
-def test_as_released_without_loads_what_lies_in_hbm_counts() -> None:
+def test_as_released_without_loads_what_lies_in_hbm_counts():
     view = cluster((A,) * 8, (), (), at={A.id: {0, 1}, B.id: {0, 2}})
     assert released(view, A, B, C, None, loads=False) == [1, 2, 1, 1]

@@ -1,7 +1,5 @@
 """CaraServe's router on hand-made clusters: its Figure 5, its Algorithm 1 term by term, and first fit beside it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -39,9 +37,7 @@ def figure_5(kernel: type[Kernel]) -> Cluster:
 @pytest.mark.parametrize(
     "kernel, decode_ms, chosen", [(Bgmv, (34.8, 35.8), 1), (Mbgmv, (35.3, 35.9), 0)], ids=["bgmv", "mbgmv"]
 )
-def test_figure_5_decodes_and_routes_as_published(
-    kernel: type[Kernel], decode_ms: tuple[float, float], chosen: int
-) -> None:
+def test_figure_5_decodes_and_routes_as_published(kernel, decode_ms, chosen):
     """With a decode SLO of 36 ms a request of rank 64 goes to instance 2 with BGMV, to instance 1 with MBGMV."""
     iteration, lora = IterationModel(A10), kernel(A10)
     for count, rank, published in ((24, 32, decode_ms[0]), (16, 64, decode_ms[1])):
@@ -54,7 +50,7 @@ def test_figure_5_decodes_and_routes_as_published(
 
 
 @pytest.mark.parametrize("kernel", [Bgmv, Mbgmv])
-def test_the_published_slo_is_missed_on_the_other_instance(kernel: type[Kernel]) -> None:
+def test_the_published_slo_is_missed_on_the_other_instance(kernel):
     """The choice is the SLO's: without it the cost alone decides."""
     (newcomer,) = crowd(1, 64, first=500, prompt_tokens=0)
     view = figure_5(kernel)
@@ -64,7 +60,7 @@ def test_the_published_slo_is_missed_on_the_other_instance(kernel: type[Kernel])
     assert missed.round(9).tolist() == ([1.0, 0.0] if kernel is Bgmv else [0.0, 1.0])
 
 
-def test_the_cost_is_algorithm_1_term_by_term() -> None:
+def test_the_cost_is_algorithm_1_term_by_term():
     """One replica: two run, one of them waits; both prices are taken here from the models by hand."""
     running, waiting = crowd(1, 32), [Request(9, Adapter(9, "w", 8, 512, 24), 0.0, 40, 10)]
     view = Cluster((0,), {0: (running + waiting, waiting)}, kernel=Bgmv(A10), iteration=IterationModel(A10))
@@ -82,14 +78,14 @@ def test_the_cost_is_algorithm_1_term_by_term() -> None:
     assert RankAware(slo_s=step_s + 1e-9).one_by_one(request, view, 20.0)[0] == pytest.approx(expected)
 
 
-def test_an_idle_replica_costs_nothing_and_of_equals_the_lowest_id_wins() -> None:
+def test_an_idle_replica_costs_nothing_and_of_equals_the_lowest_id_wins():
     view = Cluster((0, 0, 0), {0: (crowd(1, 8), [])}, kernel=Bgmv(A10), iteration=IterationModel(A10))
     (newcomer,) = crowd(1, 8, first=500)
     assert RankAware().route(newcomer, np.arange(3), view) == 1
     assert RankAware().route(newcomer, np.array([0, 2]), view) == 2
 
 
-def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
+def test_a_replica_without_memory_is_asked_only_if_no_other_is_left():
     (newcomer,) = crowd(1, 8, first=500)  # two tokens
     view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(1, 1000))
     assert RankAware().route(newcomer, BOTH, view) == 1
@@ -98,7 +94,7 @@ def test_a_replica_without_memory_is_asked_only_if_no_other_is_left() -> None:
 
 
 @pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=ARRAYS)])
-def test_a_request_that_just_fits_finds_memory(at_once: bool) -> None:
+def test_a_request_that_just_fits_finds_memory(at_once):
     """It has two tokens; so many has an idle replica, beside one that has requests."""
     (newcomer,) = crowd(1, 8, first=500)
     models = {"kernel": Bgmv(A10), "iteration": IterationModel(A10)}
@@ -109,7 +105,7 @@ def test_a_request_that_just_fits_finds_memory(at_once: bool) -> None:
     ) == 0
 
 
-def test_the_mean_output_is_that_of_what_was_declared() -> None:
+def test_the_mean_output_is_that_of_what_was_declared():
     router = RankAware()
     for declared in (10, 30):
         router.route(Request(0, None, 0.0, 1, declared), BOTH, Cluster((0, 0)))
@@ -128,7 +124,7 @@ KERNELS = {
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("slo_s", [None, 0.05])
 @ARRAYS
-def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: float | None) -> None:
+def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel, slo_s):
     """Replicas with and without queues, of many ranks and of the base model alone; some have the adapter."""
     calibration, lora = KERNELS[kernel]
     rng = np.random.default_rng(0)
@@ -149,7 +145,7 @@ def test_prices_one_by_one_are_those_at_once_to_the_bit(kernel: str, slo_s: floa
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_what_is_kept_of_a_replica_is_right_after_its_load_has_changed(kernel: str) -> None:
+def test_what_is_kept_of_a_replica_is_right_after_its_load_has_changed(kernel):
     """Requests come, wait, start and leave; a router that has seen it all prices as one that has not."""
     calibration, lora = KERNELS[kernel]
     rng = np.random.default_rng(1)
@@ -169,7 +165,7 @@ def test_what_is_kept_of_a_replica_is_right_after_its_load_has_changed(kernel: s
             view.loads.leave(*there.pop(0))
 
 
-def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_replicas_are_priced_one_by_one(monkeypatch):
     monkeypatch.setattr(RankAware, "at_once", lambda *_: pytest.fail("at once"))
     (newcomer,) = crowd(1, 8, first=500)
     assert RankAware().route(newcomer, np.arange(FEW), Cluster((0,) * FEW)) == 0
@@ -186,14 +182,12 @@ def test_few_replicas_are_priced_one_by_one(monkeypatch: pytest.MonkeyPatch) -> 
         (Cluster((0, 0), {0: ([Request(1, None, 0.0, 1, 1)], [])}, budgets=(1101, 1102)), (0, 1), 1),
     ],
 )
-def test_first_fit_takes_the_first_replica_with_room(
-    cluster: Cluster, candidates: tuple[int, ...], chosen: int
-) -> None:
+def test_first_fit_takes_the_first_replica_with_room(cluster, candidates, chosen):
     request = Request(0, None, 0.0, 600, 500)
     assert FirstFit(most_requests=3).route(request, np.array(candidates), cluster) == chosen
 
 
-def test_first_fit_knows_the_batch_size_of_each_replica() -> None:
+def test_first_fit_knows_the_batch_size_of_each_replica():
     view = Cluster((2, 2))
     view.max_num_seqs = np.array([2, 3])
     assert FirstFit().route(Request(0, None, 0.0, 1, 1), BOTH, view) == 1

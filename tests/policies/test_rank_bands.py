@@ -1,7 +1,5 @@
 """The routers that keep requests of like rank, and turns of a conversation, together, on hand-made clusters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -51,8 +49,8 @@ EQUAL = {8: 10, 16: 10, 32: 10, 64: 10}
     ],
 )
 def test_ranks_stand_in_a_row_each_as_wide_as_its_share_of_the_tokens(
-    tokens_of: dict[int, int], rank: int, outstanding: tuple[int, ...], candidates: np.ndarray, chosen: int
-) -> None:
+    tokens_of, rank, outstanding, candidates, chosen
+):
     assert told(tokens_of, slack=2).route(asked(rank, tokens=1), candidates, Cluster(outstanding)) == chosen
 
 
@@ -60,7 +58,7 @@ def crowded(requests: dict[int, list[Request]]) -> Cluster:
     return Cluster(requests={replica: (own, []) for replica, own in requests.items()})
 
 
-def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already() -> None:
+def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already():
     router = told(EQUAL, slack=2)
     view = crowded({1: [asked(16), asked(16)], 3: [asked(64)]})
     assert router.route(asked(16, tokens=1), ALL, view) == 3  # whose rank is higher, though 0 and 2 are idle
@@ -68,7 +66,7 @@ def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already() ->
     assert router.route(asked(16, tokens=1), ALL, view) == 2  # none has a higher one: the idlest
 
 
-def test_what_was_asked_long_ago_counts_no_more() -> None:
+def test_what_was_asked_long_ago_counts_no_more():
     router = RankBands(window=3)
     for request in (asked(64), asked(64), asked(64), asked(8), asked(8), asked(8)):
         router.route(request, ALL, Cluster())
@@ -83,7 +81,7 @@ def turn(session: str | None, rank: int = 8, tokens: int = 10) -> Request:
     return Request(0, asked(rank).adapter, 0.0, 10, tokens, session)
 
 
-def test_a_turn_goes_where_the_one_before_went_unless_that_has_too_much_to_do_or_is_gone() -> None:
+def test_a_turn_goes_where_the_one_before_went_unless_that_has_too_much_to_do_or_is_gone():
     router = SessionBands(slack=2, session_slack=4)
     assert router.route(turn("a"), ALL, Cluster((1, 1, 0, 1))) == 2
     assert router.route(turn("a"), ALL, Cluster((0, 0, 3, 0))) == 2
@@ -93,7 +91,7 @@ def test_a_turn_goes_where_the_one_before_went_unless_that_has_too_much_to_do_or
     assert router.route(turn("a"), np.array([0, 3]), Cluster((1, 0, 0, 0))) == 3
 
 
-def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch):
     monkeypatch.setattr(session_bands, "MOST_SESSIONS", 2)
     router, at = SessionBands(slack=2, session_slack=9), Cluster((0, 1, 1, 1))
     for session, idlest in (("a", 1), ("b", 2)):
@@ -104,14 +102,14 @@ def test_the_session_used_longest_ago_is_forgotten_first(monkeypatch: pytest.Mon
     assert router.route(turn("b"), ALL, at) == 0, "its replica is not known"
 
 
-def test_without_sessions_it_is_rank_bands() -> None:
+def test_without_sessions_it_is_rank_bands():
     plain, ours, rng = RankBands(2), SessionBands(2), np.random.default_rng(0)
     for rank in rng.choice([8, 16, 32, 64], size=50).tolist():
         view = Cluster(rng.integers(0, 4, size=4).tolist())
         assert plain.route(turn(None, rank), ALL, view) == ours.route(turn(None, rank), ALL, view)
 
 
-def test_turns_that_come_back_count_for_the_width_of_their_band() -> None:
+def test_turns_that_come_back_count_for_the_width_of_their_band():
     router = SessionBands(slack=4)
     router.route(turn("a", 64, tokens=1), ALL, Cluster())
     for _ in range(9):

@@ -1,7 +1,5 @@
 """LoRAServe's Algorithm 1, step by step, and what holds of every plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,7 +47,7 @@ def table(placed: Placed) -> dict[int, dict[int, float]]:
 # Step 1: demand ----------------------------------------------------------------------------
 
 
-def test_what_comes_next_is_on_the_line_of_least_squares_through_what_came_and_never_below_nothing() -> None:
+def test_what_comes_next_is_on_the_line_of_least_squares_through_what_came_and_never_below_nothing():
     tps = np.array([3.0, 1.0, 4.0, 1.0, 5.0])
     slope, level = np.polyfit(np.arange(5), tps, 1)
     assert continued(tps[:, None]) == pytest.approx([slope * 5 + level])
@@ -57,7 +55,7 @@ def test_what_comes_next_is_on_the_line_of_least_squares_through_what_came_and_n
     assert continued(np.array([[9.0, 4.0], [3.0, 4.0], [0.0, 4.0]])) == pytest.approx([0.0, 4.0])
 
 
-def test_demand_is_tokens_of_the_last_period() -> None:
+def test_demand_is_tokens_of_the_last_period():
     """The first has had twice the tokens, and its rank needs twice as many seconds for each: four of five replicas."""
     policy = RankDemand(POINTS, period_s=10.0)
     both = adapters(128, 8)
@@ -68,7 +66,7 @@ def test_demand_is_tokens_of_the_last_period() -> None:
     assert placed.shares[0] == pytest.approx([0.25] * 4)
 
 
-def test_points_between_two_ranks_lie_on_the_line_between_them() -> None:
+def test_points_between_two_ranks_lie_on_the_line_between_them():
     """Rank 68 is half-way: 750 tokens/s. Three of it to two of rank 128 need the same."""
     policy = RankDemand(POINTS, period_s=10.0)
     both = adapters(68, 128)
@@ -77,7 +75,7 @@ def test_points_between_two_ranks_lie_on_the_line_between_them() -> None:
     assert table(placed) in ({0: {0: 1.0}, 1: {1: 1.0}}, {0: {1: 1.0}, 1: {0: 1.0}})
 
 
-def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before() -> None:
+def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before():
     both = adapters(8, 8)
     assert table(RankDemand(POINTS).place(both, Later(0.0, (0, 0)))) == {0: {0: 1.0}, 1: {1: 1.0}}
     known = RankDemand(POINTS).place(both, Later(0.0, (0, 0), history_rps=(3.0, 1.0)))
@@ -85,7 +83,7 @@ def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before() -> No
     assert known.serves[1].tolist() == [1]
 
 
-def test_while_nobody_asks_for_anything_the_plan_stays() -> None:
+def test_while_nobody_asks_for_anything_the_plan_stays():
     policy = RankDemand(POINTS, period_s=10.0)
     both = adapters(8, 128)
     first = policy.place(both, Later(0.0, (0, 0), history_rps=(1.0, 5.0)))
@@ -105,9 +103,7 @@ def test_while_nobody_asks_for_anything_the_plan_stays() -> None:
         ((4.0,), 4, [4]),
     ],
 )
-def test_a_rank_has_the_replicas_that_it_needs_rounded(
-    needs: tuple[float, ...], replicas: int, found: list[int]
-) -> None:
+def test_a_rank_has_the_replicas_that_it_needs_rounded(needs, replicas, found):
     """Where they are too many the one that was rounded up most has one less."""
     assert budgets(np.array(needs), replicas).tolist() == found
 
@@ -129,13 +125,11 @@ def test_a_rank_has_the_replicas_that_it_needs_rounded(
         ([8, 16, 128], [0.95, 0.75, 0.3], 2, [{0: 1.0}, {1: 1.0, 2: 1.0}]),
     ],
 )
-def test_adapters_are_packed_by_rank(
-    ranks: list[int], load: list[float], replicas: int, found: list[dict[int, float]]
-) -> None:
+def test_adapters_are_packed_by_rank(ranks, load, replicas, found):
     assert plan(ranks, load, replicas) == found
 
 
-def test_an_adapter_that_is_not_asked_for_lies_with_its_rank() -> None:
+def test_an_adapter_that_is_not_asked_for_lies_with_its_rank():
     found = assigned(np.array([8, 8, 128]), np.array([1.0, 0.0, 1.0]), 2)
     assert [set(held) for held in found] == [{0, 1}, {2}]
 
@@ -143,13 +137,13 @@ def test_an_adapter_that_is_not_asked_for_lies_with_its_rank() -> None:
 # Step 5: permuting -------------------------------------------------------------------------
 
 
-def test_most_bytes_stay_where_they_are() -> None:
+def test_most_bytes_stay_where_they_are():
     last: list[dict[int, float]] = [{0: 1.0}, {1: 1.0}, {2: 1.0}]
     new: list[dict[int, float]] = [{1: 1.0}, {2: 1.0}, {0: 1.0}]
     assert permuted(new, last, np.array([10.0, 20.0, 30.0])) == last
 
 
-def test_a_large_one_stays_rather_than_two_small_ones() -> None:
+def test_a_large_one_stays_rather_than_two_small_ones():
     last: list[dict[int, float]] = [{0: 1.0}, {1: 1.0, 2: 1.0}]
     new: list[dict[int, float]] = [{1: 1.0, 2: 1.0, 0: 0.5}, {3: 1.0, 0: 0.5}]
     assert permuted(new, last, np.array([50.0, 10.0, 10.0, 1.0]))[0] == {3: 1.0, 0: 0.5}
@@ -170,9 +164,7 @@ LOADS = st.lists(
 
 
 @given(loads=LOADS, before=LOADS, replicas=st.integers(1, 9))
-def test_every_plan_keeps_what_was_promised(
-    loads: list[tuple[int, float]], before: list[tuple[int, float]], replicas: int
-) -> None:
+def test_every_plan_keeps_what_was_promised(loads, before, replicas):
     ranks, load = np.array([rank for rank, _ in loads]), np.array([load for _, load in loads])
     found = assigned(ranks, load, replicas)
     shares = np.zeros((replicas, len(loads)))
@@ -196,12 +188,12 @@ def test_every_plan_keeps_what_was_promised(
 # The other placements ----------------------------------------------------------------------
 
 
-def test_contiguous_has_like_ranks_together_and_as_many_on_each() -> None:
+def test_contiguous_has_like_ranks_together_and_as_many_on_each():
     placed = Contiguous().place(adapters(128, 8, 64, 8, 16), hand.Cluster((0,) * 2))
     assert {id: at.tolist() for id, at in placed.serves.items()} == {1: [0], 3: [0], 4: [0], 2: [1], 0: [1]}
 
 
-def test_random_has_one_replica_for_each_and_all_are_as_likely() -> None:
+def test_random_has_one_replica_for_each_and_all_are_as_likely():
     placed = Random().place(adapters(*(8,) * 4000), hand.Cluster((0,) * 4))
     counts = np.bincount([int(at[0]) for at in placed.serves.values()], minlength=4)
     assert counts.sum() == 4000
@@ -214,7 +206,7 @@ def test_random_has_one_replica_for_each_and_all_are_as_likely() -> None:
 @pytest.mark.parametrize(
     "shares", [(0.1, 0.6, 0.3), None], ids=["told", "where nothing is said all are alike"]
 )
-def test_requests_are_routed_by_their_adapters_shares(shares: tuple[float, ...] | None) -> None:
+def test_requests_are_routed_by_their_adapters_shares(shares):
     view = hand.Cluster((0,) * 4, shares={0: shares} if shares else None)
     candidates, (adapter,) = np.array([0, 2, 3]), adapters(8)
     request = Request(0, adapter, 0.0, 1, 1)

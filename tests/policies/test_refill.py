@@ -1,7 +1,5 @@
 """What dLoRA's released code copies after a plan, by hand: places that plans leave, and adapters in demand."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from simlora.core.adapter import Adapter
@@ -29,7 +27,7 @@ def copies(
     return [(adapter.name, replica) for adapter, replica in refill.copies(replicas, Plan(moves), view)]
 
 
-def test_a_place_that_a_plan_leaves_goes_to_the_most_requested() -> None:
+def test_a_place_that_a_plan_leaves_goes_to_the_most_requested():
     """B has no request on 1 any more, and C none on 2. Both have other copies, and A is asked for most."""
     at = {A: {0}, B: {0, 1}, C: {0, 2}, D: {1, 2}}
     held = [[], some(1, of=D), some(2, of=D)]
@@ -37,19 +35,19 @@ def test_a_place_that_a_plan_leaves_goes_to_the_most_requested() -> None:
     assert copies(at, held, [9, 2, 2, 2], [1]) == [("a", 1)], "2 takes no part: C keeps its place"
 
 
-def test_the_first_copy_is_of_the_adapter_with_the_fewest() -> None:
+def test_the_first_copy_is_of_the_adapter_with_the_fewest():
     at = {A: {0, 1, 2}, B: {0}, C: {0, 1, 2}, D: {1, 2}}
     held = [[], some(1, of=D), some(2, of=A)]
     assert copies(at, held, [9, 2, 2, 2], [1]) == [("b", 1), ("a", 1)]
 
 
-def test_an_adapter_without_a_copy_comes_first() -> None:
+def test_an_adapter_without_a_copy_comes_first():
     """B and C lose their only place, one after the other: C is the second, although A is asked for most."""
     at = {A: {0}, B: {1}, C: {1}, D: {0, 1}}
     assert copies(at, [[], some(1, of=D)], [9, 2, 1, 2], [1]) == [("b", 1), ("c", 1)]
 
 
-def test_adapters_go_where_their_requests_move() -> None:
+def test_adapters_go_where_their_requests_move():
     at = {A: {0, 1}, B: {0}, C: {1}, D: {0}}
     request = some(1, of=B)[0]
     held = [[request], some(2, 3, of=C)]
@@ -58,7 +56,7 @@ def test_adapters_go_where_their_requests_move() -> None:
     )
 
 
-def test_only_the_released_code_copies_after_a_plan() -> None:
+def test_only_the_released_code_copies_after_a_plan():
     view = Cluster(
         some(*range(40)), some(50, of=B), at={A.id: {0}, B.id: {1}, C.id: {0, 1}}, asked_requests=(9, 8, 7)
     )

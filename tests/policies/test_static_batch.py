@@ -1,7 +1,5 @@
 """StaticBatch on hand-made views: rounds of batches, one adapter each."""
 
-from __future__ import annotations
-
 from simlora.core.request import Request
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.static_batch import StaticBatch
@@ -18,28 +16,28 @@ def batches(scheduler: StaticBatch, waiting: tuple[Request, ...], seats: int = 1
     return out
 
 
-def test_while_a_batch_runs_nobody_joins_and_nobody_is_tried() -> None:
+def test_while_a_batch_runs_nobody_joins_and_nobody_is_tried():
     view = View(requests(A, A), running=1)
     assert StaticBatch().schedule(view) == SchedulerOutput()
     assert view.tried == ()
 
 
-def test_everybody_who_waits_is_served_adapter_by_adapter_in_order_of_first_arrival() -> None:
+def test_everybody_who_waits_is_served_adapter_by_adapter_in_order_of_first_arrival():
     assert batches(StaticBatch(), requests(B, A, None, B, A)) == [[0, 3], [1, 4], [2]]
 
 
-def test_a_group_larger_than_the_batch_takes_several_that_no_other_adapter_fills_up() -> None:
+def test_a_group_larger_than_the_batch_takes_several_that_no_other_adapter_fills_up():
     assert batches(StaticBatch(), requests(A, B, A, A), seats=2) == [[0, 2], [3], [1]]
 
 
-def test_who_comes_during_a_round_waits_for_the_next_even_with_an_adapter_of_this_one() -> None:
+def test_who_comes_during_a_round_waits_for_the_next_even_with_an_adapter_of_this_one():
     scheduler, first, late = StaticBatch(), requests(A, B), requests(B, A, start=2)
     assert scheduler.schedule(View(first)).prefill == first[:1]
     assert scheduler.schedule(View((first[1], *late))).prefill == first[1:], "without the late one of B"
     assert batches(scheduler, late) == [[2], [3]], "the next round starts with whom it finds first"
 
 
-def test_a_loader_that_looks_ahead_sees_the_rest_of_the_round_and_then_the_queue() -> None:
+def test_a_loader_that_looks_ahead_sees_the_rest_of_the_round_and_then_the_queue():
     scheduler, first, late = StaticBatch(), requests(A, B, None, B), requests(A, start=4)
     scheduler.schedule(View(first))
     order = scheduler.order(View((*first[1:], *late)))

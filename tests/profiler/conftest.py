@@ -3,8 +3,6 @@
 But for `pytest tests/profiler/test_on_gpu.py`, which compiles them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

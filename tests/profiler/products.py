@@ -1,7 +1,5 @@
 """What LoRA kernels are held against."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from profiler.kernels.pages import Pages

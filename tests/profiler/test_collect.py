@@ -1,7 +1,5 @@
 """Samples are kept, a plan goes on where it was interrupted, and every point really runs on this machine's CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -40,7 +38,7 @@ def run(folder: Path, timer: Timer, plan: Plan = PLAN, seed: int = 0) -> Samples
     return samples
 
 
-def test_every_point_is_timed_once_a_round_and_its_median_counts(tmp_path: Path) -> None:
+def test_every_point_is_timed_once_a_round_and_its_median_counts(tmp_path):
     timer = Timer()
     found = run(tmp_path, timer).by_point().set_index("requests")
     assert sorted(timer.asked) == sorted(PLAN.points * 2)
@@ -48,7 +46,7 @@ def test_every_point_is_timed_once_a_round_and_its_median_counts(tmp_path: Path)
     assert (found.samples == 6).all()
 
 
-def test_rounds_have_orders_of_their_own_which_the_seed_fixes(tmp_path: Path) -> None:
+def test_rounds_have_orders_of_their_own_which_the_seed_fixes(tmp_path):
     plan = Plan("longer", 2, tuple(Point("decode", requests=n, tokens=8) for n in range(1, 20)))
     first, again, other = Timer(), Timer(), Timer()
     run(tmp_path / "first", first, plan)
@@ -59,7 +57,7 @@ def test_rounds_have_orders_of_their_own_which_the_seed_fixes(tmp_path: Path) ->
     assert first.asked[:19] != first.asked[19:]
 
 
-def test_an_interrupt_keeps_what_was_measured_and_the_next_run_measures_the_rest(tmp_path: Path) -> None:
+def test_an_interrupt_keeps_what_was_measured_and_the_next_run_measures_the_rest(tmp_path):
     early, late, idle = Timer(gives_up_after=4), Timer(), Timer()
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, early)
@@ -71,7 +69,7 @@ def test_an_interrupt_keeps_what_was_measured_and_the_next_run_measures_the_rest
     assert [path.name for path in tmp_path.iterdir()] == ["measurements.parquet"], "no draft is left"
 
 
-def test_samples_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
+def test_samples_of_another_machine_are_not_mixed_in(tmp_path):
     run(tmp_path, Timer())
     with pytest.raises(
         InputError, match=r"measurements\.parquet was measured on .*this one.*name another folder"
@@ -79,7 +77,7 @@ def test_samples_of_another_machine_are_not_mixed_in(tmp_path: Path) -> None:
         Samples(tmp_path, {"device": "that one"})
 
 
-def test_a_file_that_is_none_of_ours_is_named(tmp_path: Path) -> None:
+def test_a_file_that_is_none_of_ours_is_named(tmp_path):
     (tmp_path / "measurements.parquet").write_text("not a table")
     with pytest.raises(InputError, match=r"measurements\.parquet is not a file of simlora-profile"):
         Samples(tmp_path, THIS)
@@ -105,20 +103,20 @@ def bench() -> Bench:
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: f"{point.section} {point.kernel}")
-def test_every_kind_of_point_is_timed(bench: Bench, point: Point) -> None:
+def test_every_kind_of_point_is_timed(bench, point):
     found = bench.samples_s(point)
     assert len(found) == TIMED
     assert min(found) > 0.0
 
 
-def test_merging_leaves_the_weights_as_they_were(bench: Bench) -> None:
+def test_merging_leaves_the_weights_as_they_were(bench):
     before = [layer.qkv.clone() for layer in bench.engine.model.layers]
     bench.samples_s(Point("merge", ranks=(8,)))
     for layer, was in zip(bench.engine.model.layers, before, strict=True):
         assert (layer.qkv - was).abs().max() < 1e-5
 
 
-def test_a_model_that_does_not_fit_is_named() -> None:
+def test_a_model_that_does_not_fit_is_named():
     huge = ModelShape(
         "huge", layers=8, hidden=1 << 20, heads=4, kv_heads=4, head_dim=16, intermediate=96, vocab=50
     )
@@ -126,9 +124,7 @@ def test_a_model_that_does_not_fit_is_named() -> None:
         Bench(choose("cpu", threads=1), huge, POINTS)
 
 
-def test_handing_work_to_another_process_is_timed_and_needs_no_model(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_handing_work_to_another_process_is_timed_and_needs_no_model(monkeypatch):
     monkeypatch.setattr("profiler.host.ROUND_TRIPS", 5)
     huge = ModelShape("huge", 1000, 65536, 512, 512, 128, 10**6, 10**6)
     bench = Bench(choose("cpu", threads=1), huge, [Point("cpu_sync")])

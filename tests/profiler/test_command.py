@@ -1,7 +1,5 @@
 """`simlora-profile` as a user types it, on this machine's CPU with a small plan."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -42,12 +40,12 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_it_leaves_a_calibration_a_report_and_its_measurements(profiled: Path) -> None:
+def test_it_leaves_a_calibration_a_report_and_its_measurements(profiled):
     names = {path.name for path in (profiled / "out").iterdir()}
     assert names == {"cpu-llama_16m-tp1.yaml", "report.html", "measurements.parquet"}
 
 
-def test_simlora_runs_with_it(profiled: Path) -> None:
+def test_simlora_runs_with_it(profiled):
     path = profiled / "out" / "cpu-llama_16m-tp1.yaml"
     for kernel in ("bgmv", "mbgmv"):
         command = [
@@ -61,7 +59,7 @@ def test_simlora_runs_with_it(profiled: Path) -> None:
         assert Simulation(run).run().ended == len(run.trace)
 
 
-def test_the_report_stands_alone(profiled: Path) -> None:
+def test_the_report_stands_alone(profiled):
     page = (profiled / "out" / "report.html").read_text()
     assert "llama_16m on" in page
     assert "<svg" in page
@@ -69,7 +67,7 @@ def test_the_report_stands_alone(profiled: Path) -> None:
     assert not re.search(r"(?:src|href)=\"?https?:", page), "nothing is loaded from anywhere"
 
 
-def test_a_second_run_measures_nothing_again(profiled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_measures_nothing_again(profiled, capsys):
     measurements = profiled / "out" / "measurements.parquet"
     before = pd.read_parquet(measurements)
     assert main(["device=cpu", f"plan={profiled / 'plan.yaml'}", f"out={profiled / 'out'}"]) == 0
@@ -84,9 +82,7 @@ def test_a_second_run_measures_nothing_again(profiled: Path, capsys: pytest.Capt
         (["device=cpu", "kernels=[sgmv]"], "kernels: there is no 'sgmv' on cpu"),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_2(
-    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_bad_input_is_one_sentence_and_status_2(arguments, says, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(arguments) == 2
     error = capsys.readouterr().err
@@ -96,9 +92,7 @@ def test_bad_input_is_one_sentence_and_status_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_says_how_to_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_interrupt_says_how_to_go_on(tmp_path, monkeypatch, capsys):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -109,14 +103,14 @@ def test_an_interrupt_says_how_to_go_on(
     assert "the same command goes on" in capsys.readouterr().err
 
 
-def test_help_names_every_key(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_key(capsys):
     assert main(["--help"]) == 0
     assert capsys.readouterr().out == HELP
     for key in ("device", "model", "plan", "kernels", "threads", "seed", "out"):
         assert f"  {key}=" in HELP
 
 
-def test_bytes_a_second_and_the_synchronisation_have_the_calibrations_names(tmp_path: Path) -> None:
+def test_bytes_a_second_and_the_synchronisation_have_the_calibrations_names(tmp_path):
     from profiler.fit import fit_all
     from profiler.points import Point
     from tests.profiler.test_fit import TINY

@@ -1,7 +1,5 @@
 """The kernels compile ahead of time, without a GPU, for those that people have, and spill nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ def reports() -> list[dict[str, Any]]:
     return list(json.loads(done.stdout))
 
 
-def test_all_kernels_compile_for_all_types_and_gpus(reports: list[dict[str, Any]]) -> None:
+def test_all_kernels_compile_for_all_types_and_gpus(reports):
     kernels = {f"{name} {half}" for name in ("bgmv", "mbgmv", "sgmv") for half in ("shrink", "expand")}
     expected = {
         (kernel, dtype, sm) for kernel in kernels for dtype in ("fp16", "bf16") for sm in (80, 86, 90)
@@ -28,9 +26,7 @@ def test_all_kernels_compile_for_all_types_and_gpus(reports: list[dict[str, Any]
     assert {(report["kernel"], report["dtype"], report["sm"]) for report in reports} == expected
 
 
-def test_nothing_is_spilled_and_several_programs_share_a_multiprocessor(
-    reports: list[dict[str, Any]],
-) -> None:
+def test_nothing_is_spilled_and_several_programs_share_a_multiprocessor(reports):
     for report in reports:
         assert report["spilled_bytes"] == 0, report
         # 65,536 registers and at least 100 KB: 4 programs of 128 threads or more.

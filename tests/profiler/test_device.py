@@ -1,7 +1,5 @@
 """Where to measure is chosen once, and a machine that cannot is told so before anything runs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -9,7 +7,7 @@ from profiler.device import _gpu, choose
 from simlora.core.errors import InputError
 
 
-def test_without_a_gpu_the_cpu_is_chosen_and_cuda_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_gpu_the_cpu_is_chosen_and_cuda_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert choose("auto").gpu == choose("cpu").gpu == "cpu"
     assert not choose("auto").is_gpu
@@ -31,5 +29,5 @@ def test_without_a_gpu_the_cpu_is_chosen_and_cuda_refused(monkeypatch: pytest.Mo
         ("NVIDIA L4", "nvidia_l4"),
     ],
 )
-def test_a_gpu_has_the_name_that_simlora_gives_it(cuda_says: str, gpu: str) -> None:
+def test_a_gpu_has_the_name_that_simlora_gives_it(cuda_says, gpu):
     assert _gpu(cuda_says) == gpu

@@ -1,7 +1,5 @@
 """Fits on points whose latencies are made up."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -29,7 +27,7 @@ def measured(points: list[Point], seconds: list[float]) -> pd.DataFrame:
     return features(pd.DataFrame([point.row() for point in points]), TINY).assign(seconds=seconds)
 
 
-def test_coefficients_come_back_and_those_that_have_no_part_in_it_are_nought() -> None:
+def test_coefficients_come_back_and_those_that_have_no_part_in_it_are_nought():
     found = fit(DECODE, measured(STEPS, [step_s(point) for point in STEPS]))
     assert found.coefficients["intercept_s"] == pytest.approx(1e-3)
     assert found.coefficients["per_sequence_s"] == pytest.approx(2e-4)
@@ -39,7 +37,7 @@ def test_coefficients_come_back_and_those_that_have_no_part_in_it_are_nought() -
     assert found.mape == pytest.approx(0.0, abs=1e-9)
 
 
-def test_a_prefill_with_a_floor_of_launches_and_a_slope_of_kernels_comes_back_as_its_curve() -> None:
+def test_a_prefill_with_a_floor_of_launches_and_a_slope_of_kernels_comes_back_as_its_curve():
     points = [Point("prefill", tokens=t) for t in (16, 32, 64, 128, 256, 384, 512, 768, 1024, 1536, 2048)]
     points += [Point("prefill", requests=n, tokens=t) for n in (2, 4) for t in (32, 64, 256)]
     table = measured(points, [max(0.012, 0.012 + 0.018 * (p.requests * p.tokens / 512 - 1)) for p in points])
@@ -52,7 +50,7 @@ def test_a_prefill_with_a_floor_of_launches_and_a_slope_of_kernels_comes_back_as
     assert found.predict(table) == pytest.approx(table["seconds"].to_numpy(), rel=0.05)
 
 
-def test_errors_are_of_points_that_a_fit_has_not_seen() -> None:
+def test_errors_are_of_points_that_a_fit_has_not_seen():
     """One point is twice as slow. A fit that had seen it would lean towards it."""
     seconds = [step_s(point) for point in STEPS]
     seconds[-1] *= 2
@@ -62,7 +60,7 @@ def test_errors_are_of_points_that_a_fit_has_not_seen() -> None:
     assert found.mape >= 0.5 / len(STEPS)
 
 
-def test_intervals_hold_the_coefficient_most_of_the_time_and_narrow_with_less_noise() -> None:
+def test_intervals_hold_the_coefficient_most_of_the_time_and_narrow_with_less_noise():
     def intervals(noise: float) -> list[tuple[float, float]]:
         found = []
         for seed in range(8):
@@ -77,7 +75,7 @@ def test_intervals_hold_the_coefficient_most_of_the_time_and_narrow_with_less_no
     assert np.mean([high - low for low, high in much]) > 3 * np.mean([high - low for low, high in little])
 
 
-def test_a_kernel_is_fitted_to_what_it_adds_to_the_base_model() -> None:
+def test_a_kernel_is_fitted_to_what_it_adds_to_the_base_model():
     base = fit(DECODE, measured(STEPS, [step_s(point) for point in STEPS]))
     table = measured(LORA, [step_s(p) + 1e-4 + 1e-6 * sum(p.ranks_of_requests()) for p in LORA])
     found = fit(MBGMV, table, base)
@@ -87,7 +85,7 @@ def test_a_kernel_is_fitted_to_what_it_adds_to_the_base_model() -> None:
 
 
 @pytest.mark.parametrize("follows", ["the sum of ranks", "the highest rank"])
-def test_the_data_say_whether_a_kernel_follows_the_sum_of_ranks_or_the_highest(follows: str) -> None:
+def test_the_data_say_whether_a_kernel_follows_the_sum_of_ranks_or_the_highest(follows):
     def added_s(point: Point) -> float:
         ranks = point.ranks_of_requests()
         return 1e-5 * (sum(ranks) if follows == "the sum of ranks" else len(ranks) * max(ranks))
@@ -100,12 +98,12 @@ def test_the_data_say_whether_a_kernel_follows_the_sum_of_ranks_or_the_highest(f
     assert max(errors.values()) > 0.02
 
 
-def test_too_few_points_are_no_fit() -> None:
+def test_too_few_points_are_no_fit():
     with pytest.raises(InputError, match="decode has 4 coefficients and only 4 points"):
         fit(DECODE, measured(STEPS[:4], [step_s(point) for point in STEPS[:4]]))
 
 
-def test_of_two_kinds_of_memory_the_pinned_one_counts() -> None:
+def test_of_two_kinds_of_memory_the_pinned_one_counts():
     points = [
         Point("adapter_load", memory, ranks=(rank,))
         for memory in ("pinned", "pageable")

@@ -1,7 +1,5 @@
 """The kernels, interpreted, against float64: every row gets its own adapter's product, and nothing else is touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -63,7 +61,7 @@ def assert_near(found: Tensor, expected: Tensor, dtype: torch.dtype) -> None:
 
 @DTYPES
 @pytest.mark.parametrize("way", DECODE, ids=lambda way: way.__name__)
-def test_every_row_gets_its_own_adapter(way: Callable[..., None], dtype: torch.dtype) -> None:
+def test_every_row_gets_its_own_adapter(way, dtype):
     pages = random_pages([8, 16, 32, 64, 5], 300, 300, dtype, CPU)
     _, found, expected = decoded(way, [0, 3, BASE_MODEL, 2, 2, 1, 4], pages)
     assert_near(found, expected, dtype)
@@ -77,16 +75,14 @@ def test_every_row_gets_its_own_adapter(way: Callable[..., None], dtype: torch.d
     seed=st.integers(0, 99),
 )
 @pytest.mark.parametrize("way", (bgmv, mbgmv), ids=lambda way: way.__name__)
-def test_any_ranks_pages_and_odd_sizes_decode_right(
-    way: Callable[..., None], ranks: list[int], rows: list[int], width: tuple[int, int], seed: int
-) -> None:
+def test_any_ranks_pages_and_odd_sizes_decode_right(way, ranks, rows, width, seed):
     pages = random_pages(ranks, *width, torch.float16, CPU, seed)
     _, found, expected = decoded(way, [min(row, len(ranks) - 1) for row in rows], pages)
     assert_near(found, expected, torch.float16)
 
 
 @pytest.mark.parametrize("way", DECODE, ids=lambda way: way.__name__)
-def test_rows_of_the_base_model_stay_bit_for_bit(way: Callable[..., None]) -> None:
+def test_rows_of_the_base_model_stay_bit_for_bit(way):
     pages = random_pages([16, 8], 64, 64, torch.float16, CPU)
     before, found, _ = decoded(way, [BASE_MODEL, 1, BASE_MODEL], pages)
     assert torch.equal(found[[0, 2]], before[[0, 2]])
@@ -95,7 +91,7 @@ def test_rows_of_the_base_model_stay_bit_for_bit(way: Callable[..., None]) -> No
     assert torch.equal(found, before)
 
 
-def test_bgmv_reads_the_padding_and_mbgmv_does_not() -> None:
+def test_bgmv_reads_the_padding_and_mbgmv_does_not():
     pages = random_pages([4, 64], 64, 64, torch.float16, CPU)
     beyond = pages.table[0, 4:].long()
     pages.a[beyond] = float("nan")
@@ -106,7 +102,7 @@ def test_bgmv_reads_the_padding_and_mbgmv_does_not() -> None:
     assert_near(*decoded(bgmv, [0], pages)[1:], torch.float16)
 
 
-def test_the_same_batch_gives_the_same_bits() -> None:
+def test_the_same_batch_gives_the_same_bits():
     pages = random_pages([8, 32], 700, 300, torch.float16, CPU)
     assert torch.equal(decoded(mbgmv, [0, 1, 1], pages)[1], decoded(mbgmv, [0, 1, 1], pages)[1])
 
@@ -115,7 +111,7 @@ def test_the_same_batch_gives_the_same_bits() -> None:
 
 
 @DTYPES
-def test_every_segment_gets_its_own_adapter(dtype: torch.dtype) -> None:
+def test_every_segment_gets_its_own_adapter(dtype):
     pages = random_pages([8, 16, 64, 128, 5], 300, 200, dtype, CPU)
     segments = [(0, 3), (3, 0), (BASE_MODEL, 5), (2, TILE_TOKENS + 7), (1, 2 * TILE_TOKENS), (4, 1)]
     before, found, expected = prefilled(segments, pages)
@@ -130,9 +126,7 @@ def test_every_segment_gets_its_own_adapter(dtype: torch.dtype) -> None:
     width=st.tuples(st.integers(1, 300), st.integers(1, 300)),
     seed=st.integers(0, 99),
 )
-def test_any_segments_prefill_right(
-    ranks: list[int], segments: list[tuple[int, int]], width: tuple[int, int], seed: int
-) -> None:
+def test_any_segments_prefill_right(ranks, segments, width, seed):
     pages = random_pages(ranks, *width, torch.float16, CPU, seed)
     known = [(min(adapter, len(ranks) - 1), tokens) for adapter, tokens in segments]
     _, found, expected = prefilled(known, pages)
@@ -150,15 +144,13 @@ def test_any_segments_prefill_right(
         ([8], (8, 8), torch.float64, "torch.float64 are not supported; choose torch.float16"),
     ],
 )
-def test_pages_that_no_kernel_can_read_are_refused(
-    ranks: list[int], widths: tuple[int, int], dtype: torch.dtype, said: str
-) -> None:
+def test_pages_that_no_kernel_can_read_are_refused(ranks, widths, dtype, said):
     with pytest.raises(InputError, match=said):
         random_pages(ranks, *widths, dtype, CPU)
 
 
 @pytest.mark.parametrize("adapter", [-2, 2, 99])
-def test_an_index_outside_is_refused_on_the_host(adapter: int) -> None:
+def test_an_index_outside_is_refused_on_the_host(adapter):
     pages = random_pages([8, 8], 32, 32, torch.float16, CPU)
     with pytest.raises(InputError, match=f"adapter {adapter} in row 1 is none of the 2"):
         decode_work([0, adapter], pages)
@@ -175,7 +167,7 @@ def test_an_index_outside_is_refused_on_the_host(adapter: int) -> None:
         (some(32, 2, torch.float16).T, some(2, 48, torch.float16), "the rows of x must be contiguous"),
     ],
 )
-def test_shapes_and_types_that_do_not_go_together_are_refused(x: Tensor, y: Tensor, said: str) -> None:
+def test_shapes_and_types_that_do_not_go_together_are_refused(x, y, said):
     pages = random_pages([8], 32, 48, torch.float16, CPU)
     work = decode_work([0, 0], pages)
     for way in (bgmv, mbgmv):

@@ -1,7 +1,5 @@
 """What was measured on real GPUs, and the calibrations that were fitted to it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -18,7 +16,7 @@ MEASURED = sorted((Path(profiler.__file__).parent / "measured").iterdir())
 
 
 @pytest.mark.parametrize("folder", MEASURED, ids=lambda folder: folder.name)
-def test_a_shipped_calibration_is_the_fit_to_its_samples(folder: Path) -> None:
+def test_a_shipped_calibration_is_the_fit_to_its_samples(folder):
     identity = json.loads(pq.read_schema(folder / FILE).metadata[IDENTITY])
     gpu, _, model = folder.name.partition("-")
     run = scenario([f"gpu={gpu}", f"model={model}", "engine=profiler", "system=slora"])
@@ -34,9 +32,7 @@ def test_a_shipped_calibration_is_the_fit_to_its_samples(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("gpu", "by_curve", "by_line"), [("h100_80g", 0.131, 0.165), ("h200_141g", 0.080, 0.137)]
 )
-def test_a_curve_predicts_prefills_better_than_a_straight_line(
-    gpu: str, by_curve: float, by_line: float
-) -> None:
+def test_a_curve_predicts_prefills_better_than_a_straight_line(gpu, by_curve, by_line):
     folder = MEASURED[0].parent / f"{gpu}-llama_2_7b"
     identity = json.loads(pq.read_schema(folder / FILE).metadata[IDENTITY])
     run = scenario([f"gpu={gpu}", "model=llama_2_7b", "engine=profiler", "system=slora"])

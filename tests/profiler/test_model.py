@@ -1,7 +1,5 @@
 """The base model computes what a decoder does: a step continues a prompt exactly as a longer prompt would."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -47,7 +45,7 @@ def said(adapter: int, kernel: str, tokens: int, steps: int) -> list[int]:
 
 @pytest.mark.parametrize("kernel", ways(CPU.torch))
 @pytest.mark.parametrize("adapter", [BASE_MODEL, 1])
-def test_a_step_says_what_a_prompt_longer_by_what_was_said_would(kernel: str, adapter: int) -> None:
+def test_a_step_says_what_a_prompt_longer_by_what_was_said_would(kernel, adapter):
     tokens = said(adapter, kernel, 20, 4)
     for step in range(1, 5):
         longer = Live(0, adapter, prompt(20) + tokens[:step])
@@ -56,7 +54,7 @@ def test_a_step_says_what_a_prompt_longer_by_what_was_said_would(kernel: str, ad
         assert longer.last == tokens[step]
 
 
-def test_sequences_do_not_disturb_each_other() -> None:
+def test_sequences_do_not_disturb_each_other():
     alone = [said(adapter, "mbgmv", tokens, 3) for adapter, tokens in ((0, 5), (BASE_MODEL, 40), (2, 17))]
     together = engine()
     live = [
@@ -73,15 +71,15 @@ def test_sequences_do_not_disturb_each_other() -> None:
     assert found == alone
 
 
-def test_adapters_change_what_is_said() -> None:
+def test_adapters_change_what_is_said():
     assert len({tuple(said(adapter, "mbgmv", 20, 8)) for adapter in (BASE_MODEL, 0, 1, 2)}) == 4
 
 
-def test_all_ways_of_multiplying_say_the_same() -> None:
+def test_all_ways_of_multiplying_say_the_same():
     assert len({tuple(said(1, kernel, 20, 8)) for kernel in ways(CPU.torch)}) == 1
 
 
-def test_an_unknown_kernel_is_named_with_those_that_there_are() -> None:
+def test_an_unknown_kernel_is_named_with_those_that_there_are():
     adapters = Adapters(SHAPE, RANKS, torch.float32, CPU.torch)
     with pytest.raises(InputError, match="there is no kernel 'mbgm' on cpu; did you mean mbgmv"):
         adapters.decode("mbgm", [0])
@@ -97,9 +95,7 @@ TYPES_AND_HEADS = pytest.mark.parametrize(
 
 
 @TYPES_AND_HEADS
-def test_the_attention_kernel_agrees_with_torch(
-    dtype: torch.dtype, tolerance: float, heads: int, kv_heads: int
-) -> None:
+def test_the_attention_kernel_agrees_with_torch(dtype, tolerance, heads, kv_heads):
     generator = torch.Generator().manual_seed(0)
     contexts = [1, PAGE_TOKENS, 257, 600]
     q = torch.randn(len(contexts), heads, 32, generator=generator).to(dtype)
@@ -112,7 +108,7 @@ def test_the_attention_kernel_agrees_with_torch(
     torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_the_attention_kernel_reads_nothing_beyond_a_context() -> None:
+def test_the_attention_kernel_reads_nothing_beyond_a_context():
     keys = torch.full((4, PAGE_TOKENS, 1, 16), float("nan"))
     keys[2, :5] = 1.0
     table, contexts = torch.tensor([[2, 0]], dtype=torch.int32), torch.tensor([5], dtype=torch.int32)
@@ -120,7 +116,7 @@ def test_the_attention_kernel_reads_nothing_beyond_a_context() -> None:
     torch.testing.assert_close(found, torch.ones(1, 1, 16))
 
 
-def test_a_token_of_a_prompt_sees_only_its_own_prompt_and_what_was_before() -> None:
+def test_a_token_of_a_prompt_sees_only_its_own_prompt_and_what_was_before():
     q = torch.randn(7, 2, 16, generator=torch.Generator().manual_seed(1))
     whole = prefill_attention_in_torch(q, q, q, [4, 3])
     torch.testing.assert_close(whole[:4], prefill_attention_in_torch(q[:4], q[:4], q[:4], [4]))
@@ -129,8 +125,8 @@ def test_a_token_of_a_prompt_sees_only_its_own_prompt_and_what_was_before() -> N
 
 @TYPES_AND_HEADS
 def test_the_attention_of_all_prompts_in_one_launch_agrees_with_prompt_by_prompt(
-    dtype: torch.dtype, tolerance: float, heads: int, kv_heads: int
-) -> None:
+    dtype, tolerance, heads, kv_heads
+):
     generator = torch.Generator().manual_seed(0)
     lengths = [1, TILE_TOKENS, 3, 2 * TILE_TOKENS + 9]
     # The values are a view of a wider row, as in a layer, whose q, k and v are one product.
@@ -148,7 +144,7 @@ def test_the_attention_of_all_prompts_in_one_launch_agrees_with_prompt_by_prompt
 # The cache
 
 
-def test_pages_are_owned_by_one_sequence_and_come_back() -> None:
+def test_pages_are_owned_by_one_sequence_and_come_back():
     cache = KvCache(SHAPE, 5 * PAGE_TOKENS, torch.float32, CPU.torch)
     cache.grow(0, PAGE_TOKENS + 1)
     cache.grow(1, 3 * PAGE_TOKENS)
@@ -180,9 +176,7 @@ def padded_engine() -> Engine:
         ((0, BASE_MODEL, 2), "mbgmv"),
     ],
 )
-def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
-    adapters: tuple[int, ...], kernel: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(adapters, kernel, monkeypatch):
     """Three sequences in buffers for four, then two of them in buffers that held three."""
     monkeypatch.setattr("profiler.model.lora.ON_CPU", ON_GPU)
     found = []
@@ -198,7 +192,7 @@ def test_a_step_that_is_padded_to_a_size_says_what_it_does_alone(
     assert found[0] == found[1]
 
 
-def test_padding_writes_into_its_own_page_alone() -> None:
+def test_padding_writes_into_its_own_page_alone():
     running = padded_engine()
     live = [Live(id, BASE_MODEL, prompt(10)) for id in range(4)]
     running.prefill(live, "")
@@ -212,9 +206,8 @@ def test_padding_writes_into_its_own_page_alone() -> None:
     assert {tuple(place) for place in changed} - {(of_padding, 0)} == mine
 
 
-def test_an_engine_that_is_warm_has_recorded_every_step_that_a_trace_needs() -> None:
+def test_an_engine_that_is_warm_has_recorded_every_step_that_a_trace_needs():
     running = padded_engine()
-    assert running.graphs is not None
     running.warm("mbgmv", most_sequences=3, most_tokens=200)
     recorded = set(running.graphs._steps)
     live = [Live(id, adapter, prompt(90 + 50 * id)) for id, adapter in enumerate((BASE_MODEL, 2, 0))]

@@ -4,8 +4,6 @@ Nothing here runs without one. Triton either interprets or compiles in a process
 `python -m pytest tests/profiler/test_on_gpu.py`.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -38,7 +36,7 @@ DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @DTYPES
 @pytest.mark.parametrize("kernel", [bgmv, mbgmv])
 @pytest.mark.parametrize("widths", [(4096, 4096), (4096, 1024), (1000, 777)])
-def test_a_step_is_what_float64_makes_of_it(kernel, widths: tuple[int, int], dtype: torch.dtype) -> None:
+def test_a_step_is_what_float64_makes_of_it(kernel, widths, dtype):
     pages = random_pages(RANKS, *widths, dtype, GPU.torch)
     work = decode_work([0, 3, BASE_MODEL, 1, 2, 4, 3] * 9, pages)
     x, y = (torch.randn(work.rows, width, device=GPU.torch).to(dtype) for width in widths)
@@ -49,7 +47,7 @@ def test_a_step_is_what_float64_makes_of_it(kernel, widths: tuple[int, int], dty
 
 @DTYPES
 @pytest.mark.parametrize("widths", [(4096, 4096), (1000, 777)])
-def test_a_prefill_is_what_float64_makes_of_it(widths: tuple[int, int], dtype: torch.dtype) -> None:
+def test_a_prefill_is_what_float64_makes_of_it(widths, dtype):
     pages = random_pages(RANKS, *widths, dtype, GPU.torch)
     work = prefill_work([(0, 100), (3, 1), (BASE_MODEL, 40), (1, 0), (4, 333), (2, 32)], pages)
     x, y = (torch.randn(work.tokens, width, device=GPU.torch).to(dtype) for width in widths)
@@ -60,9 +58,7 @@ def test_a_prefill_is_what_float64_makes_of_it(widths: tuple[int, int], dtype: t
 
 @DTYPES
 @pytest.mark.parametrize(("heads", "kv_heads", "head_dim"), [(32, 32, 128), (32, 8, 128), (8, 4, 64)])
-def test_the_attention_of_prompts_is_torchs_own(
-    heads: int, kv_heads: int, head_dim: int, dtype: torch.dtype
-) -> None:
+def test_the_attention_of_prompts_is_torchs_own(heads, kv_heads, head_dim, dtype):
     lengths = [1, 300, 64, 1025]
     q, k, v = (
         torch.randn(sum(lengths), width, head_dim, device=GPU.torch).to(dtype)
@@ -74,7 +70,7 @@ def test_the_attention_of_prompts_is_torchs_own(
 
 
 @pytest.mark.parametrize("kernel", ["bgmv", "mbgmv"])
-def test_recorded_steps_leave_the_cache_as_steps_that_are_not_recorded(kernel: str) -> None:
+def test_recorded_steps_leave_the_cache_as_steps_that_are_not_recorded(kernel):
     """Greedy tokens may differ where two are as likely, so the keys that were written are compared."""
     found = []
     for recorded in (True, False):

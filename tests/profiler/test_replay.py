@@ -1,10 +1,7 @@
 """A replica whose iterations run on a device, and what it is compared with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -98,9 +95,7 @@ class Pretended:
         ("scheduler=static_batch", "replica.reserve=padded"),
     ],
 )
-def test_on_a_device_that_takes_what_the_calibration_says_the_replay_is_the_simulation(
-    overrides: tuple[str, ...],
-) -> None:
+def test_on_a_device_that_takes_what_the_calibration_says_the_replay_is_the_simulation(overrides):
     """What differs on a real device is the device."""
     run = scenario([*TRACE, *overrides])
     _is_the_simulation(run)
@@ -147,9 +142,7 @@ class EachStep(Part):
 
 
 @pytest.mark.parametrize("rate_rps", [0.5, 4])
-def test_the_records_are_those_of_a_simulation_whose_iterations_take_the_logged_times(
-    rate_rps: float,
-) -> None:
+def test_the_records_are_those_of_a_simulation_whose_iterations_take_the_logged_times(rate_rps):
     """To the last bit, with a device and a host that take other times each time."""
     run = scenario([*TRACE, f"workload.arrivals.rate_rps={rate_rps}"])
     device = Pretended(run, unsteady=np.random.default_rng(1))
@@ -161,7 +154,7 @@ def test_the_records_are_those_of_a_simulation_whose_iterations_take_the_logged_
     pd.testing.assert_frame_equal(real.requests, simulation.run().requests(), check_exact=True)
 
 
-def test_the_hosts_work_between_two_iterations_belongs_to_the_second_and_idle_time_to_none() -> None:
+def test_the_hosts_work_between_two_iterations_belongs_to_the_second_and_idle_time_to_none():
     run = scenario([*TRACE, "workload.arrivals.rate_rps=0.1", "workload.duration_s=200"])
     device = Pretended(run)
     began_s = device.now_s
@@ -181,7 +174,7 @@ def test_the_hosts_work_between_two_iterations_belongs_to_the_second_and_idle_ti
     assert 0 < (gaps_s > 0).sum() < len(gaps_s), "the replica is idle at times, and at times it is not"
 
 
-def test_requests_that_a_run_does_not_finish_leave_the_device() -> None:
+def test_requests_that_a_run_does_not_finish_leave_the_device():
     run = replace(scenario(TRACE), until_s=5.0)
     device = Pretended(run)
     served = serve(run, device, "mbgmv", clock=device.clock)
@@ -196,7 +189,7 @@ def pretended() -> tuple[Scenario, Served]:
     return run, serve(run, device, "mbgmv", clock=device.clock)
 
 
-def test_each_iteration_is_priced_by_what_it_processed(pretended: tuple[Scenario, Served]) -> None:
+def test_each_iteration_is_priced_by_what_it_processed(pretended):
     run, served = pretended
     compared = compare(run, [served], Simulation(run).run().requests())
     np.testing.assert_allclose(compared.iterations.predicted_s, compared.iterations.seconds, rtol=1e-6)
@@ -205,9 +198,7 @@ def test_each_iteration_is_priced_by_what_it_processed(pretended: tuple[Scenario
     assert compared.latency_error().abs().max() < 1e-6
 
 
-def test_a_device_that_is_a_tenth_slower_than_the_calibration_shows_as_such(
-    pretended: tuple[Scenario, Served],
-) -> None:
+def test_a_device_that_is_a_tenth_slower_than_the_calibration_shows_as_such(pretended):
     run, served = pretended
     slower = Served(served.requests, served.iterations.assign(seconds=served.iterations.seconds * 1.1))
     found = compare(run, [slower], served.requests).iteration_error()
@@ -215,9 +206,7 @@ def test_a_device_that_is_a_tenth_slower_than_the_calibration_shows_as_such(
     np.testing.assert_allclose(found["sum"], 1 / 1.1 - 1, rtol=1e-6)
 
 
-def test_nothing_of_the_profiles_own_prefills_is_left_in_a_calibration_fitted_to_a_trace(
-    pretended: tuple[Scenario, Served],
-) -> None:
+def test_nothing_of_the_profiles_own_prefills_is_left_in_a_calibration_fitted_to_a_trace(pretended):
     """The profile went up to 4,096 tokens, the trace does not: its curve must not end in the profile's point."""
     run, served = pretended
     others = {name: s for name, s in run.calibration.coefficients.items() if not name.startswith("prefill.")}
@@ -231,7 +220,7 @@ def test_nothing_of_the_profiles_own_prefills_is_left_in_a_calibration_fitted_to
     assert model.decode_s(4, 400) > 0
 
 
-def test_a_picture_is_drawn(pretended: tuple[Scenario, Served], tmp_path: Path) -> None:
+def test_a_picture_is_drawn(pretended, tmp_path):
     run, served = pretended
     draw(compare(run, [served, served], served.requests), tmp_path / "replay.png")
     assert (tmp_path / "replay.png").stat().st_size > 10_000
@@ -252,7 +241,7 @@ adapter_load: {latency_s: 0.001, bytes_per_s: 1.0e+9}
 """
 
 
-def test_a_trace_is_really_served(tmp_path: Path) -> None:
+def test_a_trace_is_really_served(tmp_path):
     """On this machine's CPU, a few requests; how long that takes is not asserted."""
     path = tmp_path / "calibration.yaml"
     path.write_text(CALIBRATION)
@@ -291,13 +280,7 @@ def test_a_trace_is_really_served(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_bad_input_is_one_sentence_and_status_2(
-    arguments: list[str],
-    says: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_one_sentence_and_status_2(arguments, says, tmp_path, monkeypatch, capsys):
     path = tmp_path / "calibration.yaml"
     path.write_text(CALIBRATION)
     monkeypatch.chdir(tmp_path)

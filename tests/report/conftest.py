@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from tests.report.make_results import make_requests, make_summary, make_timeline, write_results

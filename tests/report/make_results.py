@@ -1,7 +1,5 @@
 """A run's folder without a run: plausible numbers, drawn and not simulated."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

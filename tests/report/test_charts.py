@@ -1,7 +1,5 @@
 """Specifications say what the tables say, in units that fit, and are plain JSON."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """comparison.html: what differs, by how much, and whether that is more than chance."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

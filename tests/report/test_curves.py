@@ -1,7 +1,5 @@
 """The numbers behind the figures."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pytest

@@ -1,7 +1,5 @@
 """Figures for notebooks draw what the tables hold."""
 
-from __future__ import annotations
-
 import math
 import subprocess
 import sys
@@ -123,7 +121,7 @@ def test_importing_the_figures_does_not_import_matplotlib():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_shares_have_a_straight_axis_and_times_of_many_sizes_one_of_logarithms() -> None:
+def test_shares_have_a_straight_axis_and_times_of_many_sizes_one_of_logarithms():
     runs = pd.DataFrame({"seed": 0, "value": [1.0, 2.0], "met": [True, False]})
     runs["slo.attainment"], runs["ttft_s.p95"] = [1.0, 0.01], [0.1, 10.0]
     means = runs.rename(columns={"slo.attainment": "estimate"}).assign(low=0.0, high=1.0, load="below")

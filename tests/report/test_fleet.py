@@ -1,7 +1,5 @@
 """Tenants, costs and replicas that come and go, on the page and in the table."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd
@@ -60,7 +58,7 @@ def page(**more: Any) -> str:
     return render(results(frame, summary, journal))
 
 
-def test_the_page_has_them_and_escapes_what_a_user_named() -> None:
+def test_the_page_has_them_and_escapes_what_a_user_named():
     text = page()
     assert "&lt;gold&gt;" in text
     assert "<gold>" not in text.replace("&lt;gold&gt;", "")
@@ -76,12 +74,12 @@ def test_the_page_has_them_and_escapes_what_a_user_named() -> None:
 
 
 @pytest.mark.parametrize("summary", [{"slo": {}}, {"slo": {"classes": {}}, "cost": None, "scaling": None}])
-def test_an_older_run_has_none_of_it(summary: dict[str, Any]) -> None:
+def test_an_older_run_has_none_of_it(summary):
     assert not any(map(str, (fleet.tenants(summary), fleet.cost(summary))))
     assert not fleet.scaling(results(make_requests(3), summary), {})
 
 
-def test_replicas_are_drawn_to_the_end_each_time_once_and_not_stacked() -> None:
+def test_replicas_are_drawn_to_the_end_each_time_once_and_not_stacked():
     """Of two changes at one moment the later; the last goes on until the run ends."""
     table = changes((0.0, 1, 1, 0, 0), (60.0, 3, 1, 2, 0), (60.0, 2, 1, 1, 1), (120.0, 2, 2, 0, 0)).scalings()
     chart = time_charts.scaling(table, 600.0)
@@ -96,7 +94,7 @@ SLOWNESS = {
 }
 
 
-def test_what_was_slow_is_listed_up_to_some_and_counted_in_the_table() -> None:
+def test_what_was_slow_is_listed_up_to_some_and_counted_in_the_table():
     found = str(hosts.slowness({"slowness": SLOWNESS}))
     assert found.count("<tr>") == 21
     assert "3.00 times" in found

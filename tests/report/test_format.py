@@ -1,7 +1,5 @@
 """Numbers as a page shows them."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.report.format import (

@@ -1,13 +1,10 @@
 """report.html: one page, whole, that loads nothing and believes nothing a trace says."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -341,7 +338,7 @@ def test_the_summary_of_an_older_run_may_lack_what_is_not_essential():
     assert np.isfinite(Page(text).data["charts"]["cdf-ttft_s"]["data"]["values"][0]["x"])
 
 
-def test_the_charts_script_is_made_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_charts_script_is_made_once_and_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(html, "_bundled", lambda: "let vega = 'é';")
     made = html._vega.__wrapped__()

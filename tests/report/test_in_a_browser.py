@@ -1,7 +1,5 @@
 """The pages in a real browser: they are drawn whole, without an error, and without a look at the network."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Text stays text."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

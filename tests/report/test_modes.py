@@ -1,7 +1,5 @@
 """What was merged when, and the numbers beside it, as pictures need them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from simlora.metrics.journal import Journal

@@ -1,12 +1,9 @@
 """timeline.json.gz: Chrome's trace event format, and the same run that the other files tell of."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +90,7 @@ def test_slices_of_a_lane_nest_and_never_overlap(system):
             open_until.append(end)
 
 
-def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
+def test_the_same_run_gives_the_same_bytes(tmp_path):
     found = traced("dlora")[0].traced
     again = simlora.simulate([*SYSTEMS["dlora"], "perfetto=true"]).traced
     assert found is not None
@@ -106,7 +103,7 @@ def test_the_same_run_gives_the_same_bytes(tmp_path: Path):
     assert written["traceEvents"] == list(trace_events(found))
 
 
-def test_it_is_written_with_the_run_when_asked_for(tmp_path: Path):
+def test_it_is_written_with_the_run_when_asked_for(tmp_path):
     traced("slora")[0].save(tmp_path, report=False)
     assert json.loads(gzip.decompress((tmp_path / "timeline.json.gz").read_bytes()))["traceEvents"]
     simlora.simulate([*SYSTEMS["slora"]]).save(tmp_path, report=False)

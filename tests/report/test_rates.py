@@ -1,7 +1,5 @@
 """What a report shows over time, by rank and of adapter slots, on rows made by hand."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.metrics.slo import SloTargets
@@ -12,7 +10,7 @@ from tests.metrics.frames import finished, lost, table
 A_SECOND = SloTargets(ttft_s=1.5)
 
 
-def test_each_stretch_has_what_happened_in_it() -> None:
+def test_each_stretch_has_what_happened_in_it():
     rows = table(
         finished(0.0, ttft_s=1.0, latency_s=3.0, output_tokens=20),
         finished(1.5, ttft_s=2.0, latency_s=2.5, output_tokens=5),
@@ -28,14 +26,14 @@ def test_each_stretch_has_what_happened_in_it() -> None:
     assert frame[["attainment", "ttft_p95_s"]].isna().to_numpy()[1].all(), "none arrived there"
 
 
-def test_a_request_that_never_began_counts_as_an_arrival_that_missed() -> None:
+def test_a_request_that_never_began_counts_as_an_arrival_that_missed():
     frame = by_time(table(finished(0.0), lost("aborted", arrival_s=0.1)), A_SECOND, stretches=1)
     assert frame["attainment"].tolist() == [0.5]
     assert frame["arrivals_rps"].sum() == pytest.approx(2 / 3.0)
     assert by_time(table(), A_SECOND).empty
 
 
-def test_ranks_have_their_own_figures_and_the_base_model_is_rank_0() -> None:
+def test_ranks_have_their_own_figures_and_the_base_model_is_rank_0():
     rows = table(
         finished(adapter="a", rank=8),
         finished(adapter="b", rank=8, ttft_s=2.0),
@@ -49,7 +47,7 @@ def test_ranks_have_their_own_figures_and_the_base_model_is_rank_0() -> None:
     assert found["ttft_p95_s"].tolist() == pytest.approx([1.0, 1.95])
 
 
-def test_an_adapter_is_in_use_while_any_of_its_requests_is() -> None:
+def test_an_adapter_is_in_use_while_any_of_its_requests_is():
     rows = table(
         finished(0.0, queue_s=0.5, latency_s=3.0, adapter="a"),
         finished(1.0, queue_s=0.5, latency_s=4.0, adapter="a"),
@@ -61,7 +59,7 @@ def test_an_adapter_is_in_use_while_any_of_its_requests_is() -> None:
     assert rows == [[0, 0.5, 5.0], [0, 6.0, 7.0], [1, 0.5, 3.0]]
 
 
-def test_a_request_waited_for_a_slot_if_others_held_all_of_them_when_it_came() -> None:
+def test_a_request_waited_for_a_slot_if_others_held_all_of_them_when_it_came():
     rows = table(
         finished(0.0, queue_s=0.0, latency_s=3.0, adapter="a"),
         finished(1.0, queue_s=2.0, latency_s=4.0, adapter="b"),
@@ -72,7 +70,7 @@ def test_a_request_waited_for_a_slot_if_others_held_all_of_them_when_it_came() -
     assert waited(rows, spells(rows), {0: 2}).tolist() == [False] * 4
 
 
-def test_slots_are_those_of_each_kind_of_replica() -> None:
+def test_slots_are_those_of_each_kind_of_replica():
     run = {"replicas": 3, "max_loras": 8, "others": [{"replicas": 1, "max_loras": 4}]}
     assert slots_of({"run": run}) == {0: 8, 1: 8, 2: 4}
     assert slots_of({"run": run | {"max_loras": None}}) == {}

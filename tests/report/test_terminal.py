@@ -1,7 +1,5 @@
 """The table on stdout."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.report.terminal import WIDTH, summary_table

@@ -1,7 +1,5 @@
 """The picture of a trace draws what there is, and says what there is not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

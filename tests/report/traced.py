@@ -1,7 +1,5 @@
 """Short runs of every kind of system, to be traced."""
 
-from __future__ import annotations
-
 SHORT = ("workload.duration_s=30", "report=false", "progress=false")
 LONGER = "workload.duration_s=300"
 SYSTEMS: dict[str, tuple[str, ...]] = {

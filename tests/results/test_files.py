@@ -1,7 +1,5 @@
 """A run's folder is whole or not there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -47,7 +45,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_columns_and_types_are_fixed(tmp_path: Path):
+def test_columns_and_types_are_fixed(tmp_path):
     write(tmp_path)
     table = pq.read_table(tmp_path / "requests.parquet")
     assert table.schema.equals(REQUESTS)
@@ -55,7 +53,7 @@ def test_columns_and_types_are_fixed(tmp_path: Path):
     assert pq.read_metadata(tmp_path / "requests.parquet").metadata is None
 
 
-def test_what_was_decided_has_fixed_columns_and_types_too(tmp_path: Path):
+def test_what_was_decided_has_fixed_columns_and_types_too(tmp_path):
     write(tmp_path, journal=journal())
     tables = {name: pq.read_table(tmp_path / f"{name}.parquet") for name in ("decisions", "moves", "plans")}
     assert [table.schema for table in tables.values()] == [DECISIONS, MOVES, PLANS]
@@ -67,7 +65,7 @@ def test_what_was_decided_has_fixed_columns_and_types_too(tmp_path: Path):
     assert tables["plans"].to_pylist() == [journal().planned[0]._asdict()]
 
 
-def test_a_run_that_decided_nothing_takes_away_what_an_earlier_one_did(tmp_path: Path):
+def test_a_run_that_decided_nothing_takes_away_what_an_earlier_one_did(tmp_path):
     write(tmp_path, journal=journal())
     decided = ["decisions.parquet", "moves.parquet", "plans.parquet"]
     assert set(decided) < set(names(tmp_path))
@@ -78,7 +76,7 @@ def test_a_run_that_decided_nothing_takes_away_what_an_earlier_one_did(tmp_path:
     assert names(tmp_path) == ["requests.incomplete.parquet", "summary.incomplete.json"]
 
 
-def test_a_failure_half_way_leaves_the_earlier_run_whole(tmp_path: Path):
+def test_a_failure_half_way_leaves_the_earlier_run_whole(tmp_path):
     write(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(ValueError, match="Out of range float"):
@@ -86,7 +84,7 @@ def test_a_failure_half_way_leaves_the_earlier_run_whole(tmp_path: Path):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch):
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -96,7 +94,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path: Path, monkeypa
     assert names(tmp_path) == []
 
 
-def test_an_incomplete_run_takes_the_place_of_a_whole_one(tmp_path: Path):
+def test_an_incomplete_run_takes_the_place_of_a_whole_one(tmp_path):
     write(tmp_path)
     write_incomplete(tmp_path, {"complete": False}, requests())
     assert names(tmp_path) == ["requests.incomplete.parquet", "summary.incomplete.json"]
@@ -104,7 +102,7 @@ def test_an_incomplete_run_takes_the_place_of_a_whole_one(tmp_path: Path):
     assert names(tmp_path) == ["config.yaml", "requests.parquet", "summary.json"]
 
 
-def test_the_summary_keeps_its_order_and_its_letters(tmp_path: Path):
+def test_the_summary_keeps_its_order_and_its_letters(tmp_path):
     write(tmp_path, {"z": 1, "a": "µs"})
     text = (tmp_path / "summary.json").read_text(encoding="utf-8")
     assert list(json.loads(text)) == ["z", "a"]

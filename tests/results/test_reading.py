@@ -1,7 +1,5 @@
 """Reading a run's folder."""
 
-from __future__ import annotations
-
 import pandas as pd
 import pytest
 

@@ -1,7 +1,5 @@
 """A run too large for memory writes its requests as they end: the same files as of one that keeps them."""
 
-from __future__ import annotations
-
 import gc
 import json
 from pathlib import Path
@@ -69,9 +67,7 @@ def drafts(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_what_is_streamed_is_what_would_be_kept(
-    choice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_streamed_is_what_would_be_kept(choice, tmp_path, monkeypatch):
     kept = simulate(*CHOICES[choice])
     for module in (running, tables, files):
         monkeypatch.setattr(module, "ROW_GROUP", GROUP)
@@ -87,7 +83,7 @@ def test_what_is_streamed_is_what_would_be_kept(
     assert pq.read_metadata(streamed.rows.path).num_row_groups == -(-len(kept.rows) // GROUP)
 
 
-def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, small_groups: None) -> None:
+def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path, small_groups):
     simulate(*CHOICES["some are aborted"]).save(tmp_path, report=False)
     stored = load_results(tmp_path)
     assert isinstance(stored.rows, StoredRequests)
@@ -95,9 +91,7 @@ def test_the_page_is_the_same_from_memory_and_from_disk(tmp_path: Path, small_gr
     assert render(stored) == render(whole)
 
 
-def test_a_report_reads_of_a_file_no_column_that_it_does_not_draw(
-    tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_report_reads_of_a_file_no_column_that_it_does_not_draw(tmp_path, small_groups, monkeypatch):
     simulate().save(tmp_path / "run", report=False)
     columns: set[str] = set()
     read_group = pq.ParquetFile.read_row_group
@@ -117,7 +111,7 @@ def test_a_report_reads_of_a_file_no_column_that_it_does_not_draw(
     assert "requests.parquet" not in whole
 
 
-def test_columns_and_rows_of_a_file_are_those_of_its_table(tmp_path: Path, small_groups: None) -> None:
+def test_columns_and_rows_of_a_file_are_those_of_its_table(tmp_path, small_groups):
     stored = simulate(*CHOICES["some are aborted"]).rows
     assert isinstance(stored, StoredRequests)
     frame = stored.frame()
@@ -134,9 +128,7 @@ def test_columns_and_rows_of_a_file_are_those_of_its_table(tmp_path: Path, small
             np.testing.assert_array_equal(found.to_numpy(), expected[name].to_numpy())
 
 
-def test_an_interrupted_run_keeps_what_was_finished(
-    tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_keeps_what_was_finished(tmp_path, small_groups, monkeypatch):
     dispatch = Dispatcher.dispatch
 
     def interrupted(self: Dispatcher, request: Any) -> None:
@@ -161,8 +153,8 @@ def test_an_interrupted_run_keeps_what_was_finished(
 
 
 def test_a_result_is_saved_as_often_as_one_likes_and_then_leaves_nothing_behind(
-    tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, small_groups, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     result = simulate()
     assert len(drafts(tmp_path)) == 1
@@ -176,8 +168,8 @@ def test_a_result_is_saved_as_often_as_one_likes_and_then_leaves_nothing_behind(
 
 
 def test_a_disk_that_is_full_while_requests_end_is_one_sentence_and_leaves_nothing(
-    tmp_path: Path, small_groups: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, small_groups, monkeypatch
+):
     written = pq.ParquetWriter.write_table
 
     def full(self: pq.ParquetWriter, table: Any, **how: Any) -> None:

@@ -1,7 +1,5 @@
 """A policy that kills the process that simulates it, once, in the middle of a sweep."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

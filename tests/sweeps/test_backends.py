@@ -1,7 +1,5 @@
 """A sweep on a Ray cluster of two nodes and on two Dask workers, one of which is killed in the middle."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,7 +59,7 @@ def dask() -> Iterator[None]:
         yield
 
 
-def test_two_dask_workers_one_of_which_is_killed(dask: None, own_cache: Path, alone: Sweep) -> None:
+def test_two_dask_workers_one_of_which_is_killed(dask, own_cache, alone):
     found = sweep(GRID, seeds=SEEDS, backend="dask")
     assert died(own_cache).exists()
     assert of(found.table).equals(of(alone.table))
@@ -81,22 +79,20 @@ def ray_cluster() -> Iterator[None]:
     cluster.shutdown()
 
 
-def test_two_ray_nodes_with_a_worker_killed(
-    ray_cluster: None, own_cache: Path, alone: Sweep, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_ray_nodes_with_a_worker_killed(ray_cluster, own_cache, alone, monkeypatch):
     monkeypatch.setattr(running, "AT_ONCE", 2)  # so that half of the runs are kept when the worker is killed
     found = sweep(GRID, seeds=SEEDS, backend="ray")
     assert died(own_cache).exists()
     assert of(found.table).equals(of(alone.table))
 
 
-def test_a_process_of_this_machine_that_is_killed(own_cache: Path, alone: Sweep) -> None:
+def test_a_process_of_this_machine_that_is_killed(own_cache, alone):
     found = sweep(GRID, seeds=SEEDS, jobs=2)
     assert died(own_cache).read_text() != str(os.getpid())
     assert of(found.table).equals(of(alone.table))
 
 
-def test_processes_that_always_die_end_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_always_die_end_in_a_sentence(monkeypatch):
     tried = []
 
     def dies(runs: list[tuple[str, ...]], jobs: int, keep_going: bool) -> Iterator[None]:
@@ -110,7 +106,7 @@ def test_processes_that_always_die_end_in_a_sentence(monkeypatch: pytest.MonkeyP
     assert tried == [2, 2, 2]
 
 
-def test_a_backend_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backend_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(backends, "DASK_ANSWERS_S", 0.1)
     for words, said in (("slurm",), "choose one of dask, loky, ray"), (("loky", "x"), "runs on this machine"):
         with pytest.raises(InputError, match=said), backend(*words):

@@ -1,14 +1,12 @@
 """A grid is every combination of what keys are given, each with the same seeds."""
 
-from __future__ import annotations
-
 import pytest
 
 from simlora.core.errors import InputError
 from simlora.sweeps.grid import grid, seeded
 
 
-def test_values_are_written_as_for_hydra() -> None:
+def test_values_are_written_as_for_hydra():
     found = grid(
         ["system=slora,dlora", "cluster.replicas=range(1,4)", "gpu=a10g", "workload.ranks=[8,16],[64]"]
     )
@@ -21,7 +19,7 @@ def test_values_are_written_as_for_hydra() -> None:
     assert len(found) == 12
 
 
-def test_cells_are_all_combinations_with_all_seeds() -> None:
+def test_cells_are_all_combinations_with_all_seeds():
     found = grid(["system=slora,vllm", "slo.ttft_s=1,null", "seed=5"], seeds=3)
     cells = list(found.cells())
     assert len(cells) == len(found) == 12
@@ -31,7 +29,7 @@ def test_cells_are_all_combinations_with_all_seeds() -> None:
     assert len({cell.overrides for cell in cells}) == 12
 
 
-def test_a_workload_with_a_seed_of_its_own_gets_it_too() -> None:
+def test_a_workload_with_a_seed_of_its_own_gets_it_too():
     assert "workload.seed=4" in seeded(("workload=slora",), 4)
     assert not any(word.startswith("workload.seed") for word in seeded(("workload=synthetic",), 4))
     mixed = [cell.overrides for cell in grid(["workload=slora,synthetic"]).cells()]
@@ -47,7 +45,7 @@ def test_a_workload_with_a_seed_of_its_own_gets_it_too() -> None:
         (["timeline=true,false"], 1, "timeline cannot be varied: every run of a sweep has timeline=false"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(overrides: list[str], seeds: int, sentence: str) -> None:
+def test_what_cannot_be_read_is_a_sentence(overrides, seeds, sentence):
     with pytest.raises(InputError) as error:
         list(grid(overrides, seeds).cells())
     assert sentence in str(error.value)

@@ -1,7 +1,5 @@
 """A sweep's folder: values of any kind, the rows of several sweeps at once, and tables that are none of ours."""
 
-from __future__ import annotations
-
 import fcntl
 import signal
 import subprocess
@@ -38,7 +36,7 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("replica.max_loras=2,3 replica.max_loras=null", ["2", "3", "null"]),
     ],
 )
-def test_values_of_any_kind_beside_each_other_and_in_later_sweeps(values: str, kept: list[object]) -> None:
+def test_values_of_any_kind_beside_each_other_and_in_later_sweeps(values, kept):
     for typed in values.split(" "):
         assert main([*SMALL, typed, "--out=out"]) == 0
     assert read_sweep("out")[values.partition("=")[0]].tolist() == kept
@@ -48,9 +46,7 @@ def test_values_of_any_kind_beside_each_other_and_in_later_sweeps(values: str, k
     ("key", "values", "base"),
     [("replica.target_modules", "[q],[q,k]", "[q,k]"), ("replica.max_loras", "null,3", "null")],
 )
-def test_differences_from_a_list_and_from_nothing(
-    key: str, values: str, base: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_differences_from_a_list_and_from_nothing(key, values, base, capsys):
     assert main([*SMALL, f"{key}={values}", "--seeds=2", f"--against={key}={base}", "--out=out"]) == 0
     assert f"difference from {key}={base}" in capsys.readouterr().out
     for other, said in ("[v]", f"--against: {key} has no '[v]'"), ("{a: [", "'{a: [' is no value"):
@@ -58,7 +54,7 @@ def test_differences_from_a_list_and_from_nothing(
         assert said in capsys.readouterr().err
 
 
-def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys):
     trace = Path("my trace.csv")
     trace.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n")
     file = ("workload=file", "workload.path='my trace.csv'", "gpu=a10g", "--jobs=1", "--out=out")
@@ -72,7 +68,7 @@ def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys: pytest.CaptureFixtu
     assert len(read_sweep("out")) == 3, "the row of the same overrides is replaced"
 
 
-def test_two_sweeps_at_once_into_one_folder_keep_all_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_sweeps_at_once_into_one_folder_keep_all_rows(monkeypatch):
     def gathered(seed: int) -> Table:
         cells = {
             cell.overrides: cell for cell in grid([*SMALL[:-1], f"seed={seed}", "speedup=1,2"], 1).cells()
@@ -98,13 +94,12 @@ def test_two_sweeps_at_once_into_one_folder_keep_all_rows(monkeypatch: pytest.Mo
     assert sorted(read_sweep("out")["seed"]) == [0, 0, 100, 100]
 
 
-def test_a_sweep_that_was_killed_leaves_no_lock() -> None:
+def test_a_sweep_that_was_killed_leaves_no_lock():
     Path("out").mkdir()
     code = "from pathlib import Path\nfrom simlora.core.locks import locked\n"
     code += f"with locked(Path('out', {LOCK!r})):\n    print('held', flush=True)\n    input()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
         holder.send_signal(signal.SIGKILL)
     assert main([*SMALL, "--out=out"]) == 0
@@ -130,9 +125,7 @@ def stored(frame: pd.DataFrame) -> bytes:
         (stored(OURS.assign(**{"ttft_s.mean": [b"x"]})), "in the column ttft_s.mean"),
     ],
 )
-def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
-    content: bytes, said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_is_none_of_a_sweeps_is_left_alone(content, said, capsys):
     Path("out").mkdir()
     Path("out", TABLE).write_bytes(content)
     assert main([*SMALL, "speedup=2", "--out=out"]) == 2
@@ -146,7 +139,7 @@ def test_a_table_that_is_none_of_a_sweeps_is_left_alone(
     ("column", "value"),
     [("slo.attainment", 7.5), ("slo.classes.gold.attainment", 7.5), ("kv.hit_rate", -0.5)],
 )
-def test_shares_are_from_0_to_1(column: str, value: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shares_are_from_0_to_1(column, value, capsys):
     assert main([*SMALL, "--out=out"]) == 0
     read_sweep("out").assign(**{column: value}).to_parquet(Path("out", TABLE))
     capsys.readouterr()

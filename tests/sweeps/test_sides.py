@@ -1,7 +1,5 @@
 """Comparisons are fair: sides are alike in what is not compared, unless a difference is asked for."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from typing import Any
 
@@ -44,7 +42,7 @@ def checked(*overrides: str, across: str = "") -> None:
         ),
     ],
 )
-def test_a_difference_that_a_system_brings_along_is_refused(overrides: tuple[str, ...], said: str) -> None:
+def test_a_difference_that_a_system_brings_along_is_refused(overrides, said):
     with pytest.raises(InputError) as refused:
         checked(*overrides)
     assert said in str(refused.value)
@@ -61,11 +59,11 @@ def test_a_difference_that_a_system_brings_along_is_refused(overrides: tuple[str
         ("replica.tp=1,2", "gpu=a100_80g", "model=llama_2_7b"),  # GPUs of one kind
     ],
 )
-def test_what_the_grid_varies_is_asked_for(overrides: tuple[str, ...]) -> None:
+def test_what_the_grid_varies_is_asked_for(overrides):
     checked(*overrides)
 
 
-def test_across_allows_what_it_names_and_nothing_else() -> None:
+def test_across_allows_what_it_names_and_nothing_else():
     systems = "system=slora,vllm"
     checked(systems, across="gpu,model")
     with pytest.raises(InputError, match=r"differ in model: .* --across model$"):
@@ -114,7 +112,7 @@ VARIED = [run("a", **{"slo.ttft_s": 1}), run("b", **{"slo.ttft_s": 2}, slo="TTFT
         ([*VARIED, run("c", **{"slo.ttft_s": 2}, slo="TPOT < 1 s")], "differ in slo"),
     ],
 )
-def test_runs_are_alike_in_what_is_not_varied(rows: list[dict[str, Any]], said: str) -> None:
+def test_runs_are_alike_in_what_is_not_varied(rows, said):
     with pytest.raises(InputError, match=said) if said else nullcontext():
         check(rows, ["slo.ttft_s"], frozenset())
 
@@ -122,7 +120,7 @@ def test_runs_are_alike_in_what_is_not_varied(rows: list[dict[str, Any]], said: 
 # What each side is
 
 
-def test_sides_are_configurations_that_are_alike() -> None:
+def test_sides_are_configurations_that_are_alike():
     rows = [run("a", kind="published"), run("b", kind=None), run("c", gpu="l40s")]
     one, two = sides(rows)
     assert one == Side(("a", "b"), "a10g", "m", "slora", "TTFT < 6 s", "a10g-m-tp1 (published)")
@@ -134,7 +132,7 @@ def test_sides_are_configurations_that_are_alike() -> None:
     assert many.text() == "a; b; c; d; e; f and 2 more: GPU, model, SLO and calibration are not known"
 
 
-def test_a_configuration_and_its_run_say_the_same() -> None:
+def test_a_configuration_and_its_run_say_the_same():
     overrides = [
         *ALIKE,
         "cluster.replicas=2",
@@ -168,6 +166,6 @@ def test_a_configuration_and_its_run_say_the_same() -> None:
         (("system=vllm", "speculation.draft=eagle"), "vllm"),
     ],
 )
-def test_a_system_is_called_by_what_was_changed_of_it(overrides: tuple[str, ...], name: str) -> None:
+def test_a_system_is_called_by_what_was_changed_of_it(overrides, name):
     facts = facts_of(overrides)
     assert with_changes(facts["system"], facts["changed"]) == name

@@ -1,14 +1,11 @@
 """A sweep is a table of runs, which a kill does not cost a run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -46,7 +43,7 @@ def of(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=[name for name in TIMES if name in table])
 
 
-def test_there_is_a_row_a_run_in_the_order_of_the_grid(small: Sweep) -> None:
+def test_there_is_a_row_a_run_in_the_order_of_the_grid(small):
     assert small.axes == ["system", "workload.rate_rps"]
     rows = list(small.table[["system", "workload.rate_rps", "seed"]].itertuples(index=False, name=None))
     assert rows == [(s, r, seed) for s in ("slora", "slora_lcfs") for r in (1, 2) for seed in (0, 1)]
@@ -54,7 +51,7 @@ def test_there_is_a_row_a_run_in_the_order_of_the_grid(small: Sweep) -> None:
     assert small.table["key"].is_unique
 
 
-def test_a_row_has_the_numbers_of_the_summary(small: Sweep) -> None:
+def test_a_row_has_the_numbers_of_the_summary(small):
     row = small.table.iloc[1]
     alone = simlora.simulate(
         ["workload.rate_rps=1", *GRID[2:], "seed=1", "workload.seed=1", "timeline=false"]
@@ -66,7 +63,7 @@ def test_a_row_has_the_numbers_of_the_summary(small: Sweep) -> None:
     assert row["load"] == summary["load"]["label"]
 
 
-def test_a_run_that_is_refused_or_fails_is_a_row_with_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_refused_or_fails_is_a_row_with_its_reason(monkeypatch):
     real = running.simulated
 
     def fails_with_lcfs(overrides: tuple[str, ...]) -> object:
@@ -87,12 +84,12 @@ def test_a_run_that_is_refused_or_fails_is_a_row_with_its_reason(monkeypatch: py
     assert pd.isna(failed["ttft_s.mean"])
 
 
-def test_a_sweep_of_which_nothing_runs_is_an_error() -> None:
+def test_a_sweep_of_which_nothing_runs_is_an_error():
     with pytest.raises(InputError, match="none of the 2 runs could be simulated; the first: every one of"):
         sweep(["replica.kv_token_budget=10,20", "workload.duration_s=20"], jobs=1)
 
 
-def test_another_sweep_adds_its_rows(tmp_path: Path, small: Sweep) -> None:
+def test_another_sweep_adds_its_rows(tmp_path, small):
     sweep(GRID, seeds=2, jobs=1, out=tmp_path)
     sweep(("system=slora", "workload.rate_rps=1,3", *GRID[2:]), seeds=1, jobs=1, out=tmp_path)
     table = read_sweep(tmp_path)
@@ -105,19 +102,19 @@ def test_another_sweep_adds_its_rows(tmp_path: Path, small: Sweep) -> None:
     )
 
 
-def test_rows_of_an_older_simlora_are_not_kept_beside_newer_ones(tmp_path: Path, small: Sweep) -> None:
+def test_rows_of_an_older_simlora_are_not_kept_beside_newer_ones(tmp_path, small):
     old = small.table.assign(source="older", key=[f"old {i}" for i in range(len(small.table))])
     old.to_parquet(tmp_path / TABLE)
     sweep(GRID, seeds=2, jobs=1, out=tmp_path)
     assert of(read_sweep(tmp_path)).equals(of(small.table))
 
 
-def test_the_table_is_the_same_on_any_number_of_processes(small: Sweep, tmp_path: Path, monkeypatch) -> None:
+def test_the_table_is_the_same_on_any_number_of_processes(small, tmp_path, monkeypatch):
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path))
     assert of(sweep(GRID, seeds=2, jobs=2).table).equals(of(small.table))
 
 
-def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path, small: Sweep, monkeypatch) -> None:
+def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path, small, monkeypatch):
     cache, out = tmp_path / "cache", tmp_path / "out"
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(cache))
     code = "import sys; from simlora import sweep; sweep(sys.argv[2:], seeds=2, jobs=1, out=sys.argv[1])"
@@ -138,7 +135,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(tmp_path: Path, small: Swe
     assert of(read_sweep(out)).equals(of(small.table))
 
 
-def test_the_table_is_written_while_runs_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_table_is_written_while_runs_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(table_module, "EVERY_S", 0.0)
     real, seen = running.simulated, []
 
@@ -152,7 +149,7 @@ def test_the_table_is_written_while_runs_go_on(tmp_path: Path, monkeypatch: pyte
     assert seen[-1] > 0
 
 
-def test_means_differences_text_and_picture(small: Sweep) -> None:
+def test_means_differences_text_and_picture(small):
     assert len(small.aggregate("ttft_s.mean")) == 4
     differences = small.paired("ttft_s.mean", "system", "slora")
     assert list(differences["workload.rate_rps"]) == [1, 2]

@@ -1,7 +1,5 @@
 """What a server did, as benchmarks and gateways write it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -82,7 +80,7 @@ def read(log: Any, folder: Path, unsaid: Unsaid | None = None) -> Measured:
         (LITELLM, "LiteLLM's log", False),
     ],
 )
-def test_each_tool_s_times_are_found(log: Any, tool: str, has_gaps: bool, tmp_path: Path) -> None:
+def test_each_tool_s_times_are_found(log, tool, has_gaps, tmp_path):
     found = read(log, tmp_path)
     assert found.tool == tool
     assert found.trace.arrival_s.tolist() == pytest.approx([0.0, 1.5])
@@ -93,7 +91,7 @@ def test_each_tool_s_times_are_found(log: Any, tool: str, has_gaps: bool, tmp_pa
     assert (found.gaps_s is not None) == has_gaps
 
 
-def test_failed_requests_are_left_out_and_each_of_the_others_keeps_its_times(tmp_path: Path) -> None:
+def test_failed_requests_are_left_out_and_each_of_the_others_keeps_its_times(tmp_path):
     log = {
         "input_lens": [10, 20, 30],
         "output_lens": [2, 0, 2],
@@ -109,7 +107,7 @@ def test_failed_requests_are_left_out_and_each_of_the_others_keeps_its_times(tmp
     assert any("1 of 3 requests failed and were left out" in notice for notice in found.notices)
 
 
-def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path: Path) -> None:
+def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path):
     log = {
         "max_concurrency": 2,
         "request_rate": "inf",
@@ -132,7 +130,7 @@ def test_requests_of_a_limited_concurrency_are_sent_when_others_end(tmp_path: Pa
         (2.0, "arrivals are drawn, a Poisson process of 2 requests/s, as the log's request_rate says"),
     ],
 )
-def test_a_rate_that_only_the_log_says_is_the_log_s(rate: Any, said: str, tmp_path: Path) -> None:
+def test_a_rate_that_only_the_log_says_is_the_log_s(rate, said, tmp_path):
     log = {name: cells for name, cells in VLLM.items() if name != "start_times"} | {"request_rate": rate}
     assert said in read(log, tmp_path).notices
     assert (
@@ -141,7 +139,7 @@ def test_a_rate_that_only_the_log_says_is_the_log_s(rate: Any, said: str, tmp_pa
     )
 
 
-def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path: Path) -> None:
+def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path):
     found = read(VLLM, tmp_path, Unsaid(wishes=Wishes(rank=16), adapters=4))
     assert [adapter.rank for adapter in found.trace.adapters] == [16] * 4
     assert set(found.trace.adapter.tolist()) <= set(range(4))
@@ -149,7 +147,7 @@ def test_adapters_that_the_log_does_not_name_are_drawn(tmp_path: Path) -> None:
         read(VLLM, tmp_path, Unsaid(adapters=4))
 
 
-def test_a_summary_without_requests_says_how_to_get_them(tmp_path: Path) -> None:
+def test_a_summary_without_requests_says_how_to_get_them(tmp_path):
     with pytest.raises(Faulty) as error:
         read({"request_throughput": 3.0, "total_input_tokens": 100}, tmp_path)
     assert any("vllm bench serve --save-detailed" in fault.must for fault in error.value.faults)
@@ -162,7 +160,7 @@ def faults_of(log: Any, folder: Path, unsaid: Unsaid | None = None) -> list[tupl
     return [(fault.column, fault.row, fault.there, fault.must) for fault in error.value.faults]
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
     log = [
         {"timestamp": 1, "prompt_tokens": 10, "output_tokens": 2, "ttft": 0.1},
         {"timestamp": 2, "prompt_tokens": -1, "output_tokens": 2, "ttft": 0.2},
@@ -178,7 +176,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     assert "tpot_s" not in found.summary()
 
 
-def test_a_latency_below_the_ttft_is_a_fault_of_its_row(tmp_path: Path) -> None:
+def test_a_latency_below_the_ttft_is_a_fault_of_its_row(tmp_path):
     log = [
         {"timestamp": 1, "prompt_tokens": 10, "output_tokens": 2, "ttft_s": ttft_s, "latency_ms": latency_ms}
         for ttft_s, latency_ms in ((0.1, 300), (0.5, 400), (0.2004, 200), (0.3, -1), (0.0, 0))
@@ -197,14 +195,14 @@ def test_a_latency_below_the_ttft_is_a_fault_of_its_row(tmp_path: Path) -> None:
     ]
 
 
-def test_gaps_have_the_unit_that_is_said(tmp_path: Path) -> None:
+def test_gaps_have_the_unit_that_is_said(tmp_path):
     found = read(VLLM | {"itls": [[20, 30], [40]]}, tmp_path, Unsaid(columns=["gaps=itls:ms"]))
     assert found.gaps_s is not None
     assert np.concatenate(found.gaps_s).tolist() == pytest.approx([0.02, 0.03, 0.04])
     assert found.latency_s.tolist() == pytest.approx([0.25, 0.14])
 
 
-def test_gaps_that_are_no_lists_of_numbers_are_faults(tmp_path: Path) -> None:
+def test_gaps_that_are_no_lists_of_numbers_are_faults(tmp_path):
     assert faults_of(VLLM | {"itls": [[0.02, "x"], 0.04]}, tmp_path) == [
         ("itls", 1, "[0.02, 'x']", "a list of numbers"),
         ("itls", 2, "0.04", "a list of numbers"),

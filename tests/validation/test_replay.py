@@ -1,7 +1,5 @@
 """A server is simulated again from its benchmark's result: here a simulation whose calibration is known."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -39,9 +37,7 @@ def usual() -> dict[str, Any]:
     return served([*SERVER, *TRAFFIC])
 
 
-def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(
-    usual: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(usual, tmp_path):
     path = written(as_rows(usual), tmp_path / "result.json")
     found = simlora.validate(path, CONFIG)
     for name, part, measured, simulated in found.figures():
@@ -51,7 +47,7 @@ def test_a_server_that_is_as_calibrated_has_no_error_and_no_part_to_blame(
     assert "no part of the calibration is to blame" in found.text()
 
 
-def test_the_mean_error_is_that_of_the_rows_it_names(few: dict[str, Any], tmp_path: Path) -> None:
+def test_the_mean_error_is_that_of_the_rows_it_names(few, tmp_path):
     slow = few | {"ttfts": [20 * seconds for seconds in few["ttfts"]]}
     found = simlora.validate(written(slow, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, blame=False)
     rows = {
@@ -67,12 +63,11 @@ def test_the_mean_error_is_that_of_the_rows_it_names(few: dict[str, Any], tmp_pa
     )
 
 
-def test_the_part_that_differs_is_blamed_by_its_factor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_part_that_differs_is_blamed_by_its_factor(tmp_path, monkeypatch):
     monkeypatch.setattr(blame, "HALVINGS", 2)
     factor = 2**0.75  # the first halving tries 0.5 and 1.5 octaves, the second 0.75
-    busy = served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, factor))
+    short = (*SERVER, *BUSY, "workload.duration_s=40")
+    busy = served(short, lambda calibration: scaled(calibration, HOST_TIME, factor))
     found = simlora.validate(written(busy, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, jobs=1)
     best, *others = found.parts
     assert best.name == HOST_TIME
@@ -86,9 +81,7 @@ def test_the_part_that_differs_is_blamed_by_its_factor(
     )
 
 
-def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path, monkeypatch):
     monkeypatch.setattr(blame, "HALVINGS", 0)  # how long each part takes is not looked at closely
     few = served(
         [*SERVER, *BUSY, "workload.rates_rps=[3]", "workload.duration_s=20", "replica.max_num_seqs=64"]
@@ -103,13 +96,10 @@ def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(
     assert len(re.findall(r"^--max-\S+ \d+ ", found.text(), re.M)) == min(3, len(listed))
 
 
-def test_the_fitted_host_predicts_another_run_of_the_same_server(
-    slow_host: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_fitted_host_predicts_another_run_of_the_same_server(slow_host, tmp_path):
     fitted = simlora.validate(
         written(slow_host, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, fit=True, blame=False
     ).fitted
-    assert fitted is not None
     assert fitted.step_s / fitted.before.need("host.intercept_s") == pytest.approx(1.6, rel=0.25)
     other = served([*SERVER, *TRAFFIC], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
     path = written(other, tmp_path / "other.json")
@@ -120,9 +110,7 @@ def test_the_fitted_host_predicts_another_run_of_the_same_server(
     assert as_fitted < 0.35 * as_it_came
 
 
-def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(
-    usual: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(usual, tmp_path):
     path = written(usual, tmp_path / "result.json")
     log = tmp_path / "vllm.log"
     log.write_text("INFO loading\nINFO kv_cache_utils.py GPU KV cache size: 100,000 tokens\nINFO ready\n")
@@ -153,9 +141,7 @@ def few() -> dict[str, Any]:
     return served([*SERVER, "workload.rates_rps=[0.2]", "workload.duration_s=10", "workload.ranks=[16]"])
 
 
-def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
-    few: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(few, tmp_path):
     result = few | {"model_id": LLAMA, "backend": "vllm"}
     system, model, _, _, *notices = said_of(result, tmp_path, ["gpu=h100_80g"])
     assert (system, model) == ("vllm", "llama_3_1_8b")
@@ -168,9 +154,7 @@ def test_the_server_is_that_of_the_file_where_the_overrides_do_not_say(
     assert said in said_of(few, tmp_path, ["gpu=h100_80g"])
 
 
-def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_chooses_in_a_notice(
-    few: dict[str, Any], tmp_path: Path
-) -> None:
+def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_chooses_in_a_notice(few, tmp_path):
     serve = f"vllm serve {LLAMA} -tp 2 --enable-lora --max-loras 8 --max-num-seqs 128 --port 1"
     system, model, gpu, tp, *notices = said_of(few, tmp_path, ["gpu=a100_80g"], serve)
     assert (system, model, gpu, tp) == ("vllm", "llama_3_1_8b", "a100_80g", "2")
@@ -188,7 +172,7 @@ def test_the_server_is_that_of_the_command_with_the_values_that_the_engine_choos
     )
 
 
-def test_an_engine_without_adapters_is_simulated_without_lora(few: dict[str, Any], tmp_path: Path) -> None:
+def test_an_engine_without_adapters_is_simulated_without_lora(few, tmp_path):
     serve = f"vllm serve {LLAMA} --max-num-seqs 128"
     path = written(few, tmp_path / "result.json")
     server = ["gpu=h100_80g", "model=llama_3_1_8b", "system=vllm"]
@@ -204,9 +188,7 @@ def test_an_engine_without_adapters_is_simulated_without_lora(few: dict[str, Any
     assert any("the command does not enable LoRA" in one for one in said)
 
 
-def test_requests_that_the_command_s_server_would_have_refused_are_said(
-    few: dict[str, Any], tmp_path: Path
-) -> None:
+def test_requests_that_the_command_s_server_would_have_refused_are_said(few, tmp_path):
     serve = f"vllm serve {LLAMA} --enable-lora --max-loras 8 --max-lora-rank 16 --max-model-len"
     path = written(few, tmp_path / "result.json")
     longest = max(
@@ -232,9 +214,7 @@ def test_requests_that_the_command_s_server_would_have_refused_are_said(
         (QWEN, [], f"vllm serve {LLAMA}", f"{QWEN}, which is model=qwen3_8b, and model=llama_3_1_8b"),
     ],
 )
-def test_another_model_than_the_server_s_is_refused(
-    model: str | None, overrides: list[str], serve: str | None, said: str, few: dict[str, Any], tmp_path: Path
-) -> None:
+def test_another_model_than_the_server_s_is_refused(model, overrides, serve, said, few, tmp_path):
     with pytest.raises(InputError, match=re.escape(said)):
         said_of(few | {"model_id": model}, tmp_path, ["gpu=h100_80g", *overrides], serve)
 
@@ -246,7 +226,7 @@ def test_another_model_than_the_server_s_is_refused(
         ("max_total_num_tokens=423,111, chunked_prefill_size=8192", 423_111),
     ],
 )
-def test_other_engines_lines_about_their_kv_cache_are_read(line: str, tokens: int, tmp_path: Path) -> None:
+def test_other_engines_lines_about_their_kv_cache_are_read(line, tokens, tmp_path):
     (tmp_path / "log").write_text("ready\n")
     with pytest.raises(InputError, match="has no line about the KV cache, such as"):
         kv_tokens_in(tmp_path / "log")
@@ -254,7 +234,7 @@ def test_other_engines_lines_about_their_kv_cache_are_read(line: str, tokens: in
     assert kv_tokens_in(tmp_path / "log") == tokens
 
 
-def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path: Path) -> None:
+def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path):
     """Two requests: the first alone for a while, then both; the second's prompt delays one token of the first."""
     result = {
         "input_lens": [100, 50],
@@ -265,7 +245,6 @@ def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path:
         "errors": ["", ""],
     }
     steps = decode_steps(read_measured(str(written(result, tmp_path / "result.json")), Unsaid()))
-    assert steps is not None
     assert steps.batch.tolist() == [1, 2]
     assert steps.seconds.tolist() == pytest.approx([0.01, 0.02])
     alone, together = steps.context_tokens.tolist()
@@ -274,7 +253,7 @@ def test_steps_are_what_the_tokens_of_requests_alone_and_together_show(tmp_path:
 
 
 @pytest.mark.parametrize(("part", "factor"), [(HOST_TIME, 2.0), (PROMPTS, 0.5), (LORA, 3.0)])
-def test_a_part_is_scaled_and_back_again_and_no_other_part_changes(part: str, factor: float) -> None:
+def test_a_part_is_scaled_and_back_again_and_no_other_part_changes(part, factor):
     before = _composed()
     after = scaled(before, part, factor)
     changed = {name for name, value in after.coefficients.items() if value != before.coefficients[name]}
@@ -284,7 +263,7 @@ def test_a_part_is_scaled_and_back_again_and_no_other_part_changes(part: str, fa
     assert parts_of(after) == parts_of(before)
 
 
-def test_a_host_s_time_is_in_each_pass_and_each_step() -> None:
+def test_a_host_s_time_is_in_each_pass_and_each_step():
     before = _composed()
     step_s, sequence_s = before.need("host.intercept_s"), before.need("host.per_sequence_s")
     after = with_host(before, step_s + 0.001, sequence_s + 1e-5)
@@ -296,7 +275,7 @@ def test_a_host_s_time_is_in_each_pass_and_each_step() -> None:
         assert after.need(name) - before.need(name) == pytest.approx(more_s, abs=1e-12)
 
 
-def test_what_cannot_be_fitted_is_said(few: dict[str, Any], tmp_path: Path) -> None:
+def test_what_cannot_be_fitted_is_said(few, tmp_path):
     whole = ["system=vllm", "gpu=h100_64g", "model=llama_3_1_8b"]
     untimed = {name: cells for name, cells in few.items() if name != "itls"}
     untimed["latency_s"] = [9.0] * len(few["ttfts"])

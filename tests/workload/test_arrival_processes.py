@@ -1,7 +1,5 @@
 """Arrival processes have the rate and the burstiness that they claim."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

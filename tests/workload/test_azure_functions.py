@@ -1,7 +1,5 @@
 """The Azure Functions traces, as published: whose invocations become requests for which adapter, and when."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 

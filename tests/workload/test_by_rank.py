@@ -1,7 +1,5 @@
 """Popularity by rank: shares at every moment of the run, and adapters of one rank that are alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

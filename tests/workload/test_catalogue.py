@@ -1,7 +1,5 @@
 """The catalogue of public traces: every entry is whole, every sample readable, every reader refuses another file."""
 
-from __future__ import annotations
-
 import functools
 import os
 import re
@@ -206,7 +204,6 @@ def test_the_published_files_are_those_of_the_catalogue(name, file, rows):
     if not path.exists():
         pytest.skip(f"{path} is not here; set SIMLORA_TRACE_DIR")
     known = known_file(entry(name), path)
-    assert known is not None
     assert (known.rows, known.size_bytes) == (rows, path.stat().st_size)
     assert format_of(str(path)) == name
     assert len(built(name, path)) == rows

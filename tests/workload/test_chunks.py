@@ -1,7 +1,5 @@
 """Chunks of files: however many rows are read at a time, the trace is the same, and so is what is said about it."""
 
-from __future__ import annotations
-
 import gzip
 import json
 

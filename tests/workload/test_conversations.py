@@ -1,7 +1,5 @@
 """Conversations: what their turns carry along, when they come, how many of them, and for which adapter."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """What every workload promises: seeds, order, ranks, parts that are independent, and refusals that name their key."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import fields, replace
 
@@ -99,6 +97,7 @@ def test_without_adapters_the_same_requests_are_for_the_base_model(name):
 @pytest.mark.parametrize(
     "name, setting, longer_s",
     [
+        *(("synthetic", {"duration_s": short_s}, 410.0) for short_s in (10.0, 77.7, 400.0)),
         *(("functions", {"cv": cv}, 330.0) for cv in (0, 1, 4)),
         ("per_adapter", {}, 900.0),
         ("conversations", {}, 4000.0),

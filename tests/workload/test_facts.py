@@ -1,7 +1,5 @@
 """What is said about a trace: rates, bursts, spread over adapters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Tables as others publish them: a part of the rows, some of the columns, suffixes of theirs."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Functions of a serverless cloud, mapped to adapters: their shares, their bursts, their day, and their lengths."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import replace

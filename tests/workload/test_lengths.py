@@ -1,7 +1,5 @@
 """Lengths of prompts and answers."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

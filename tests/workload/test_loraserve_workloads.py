@@ -1,7 +1,5 @@
 """LoRAServe's workloads as the configuration has them: ranks over the run, lengths, and the production trace."""
 
-from __future__ import annotations
-
 import os
 from functools import cache
 from pathlib import Path

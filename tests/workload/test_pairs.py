@@ -1,7 +1,5 @@
 """Prompts and answers that belong together: rows of a file, or two distributions that correlate."""
 
-from __future__ import annotations
-
 import math
 import os
 from dataclasses import replace

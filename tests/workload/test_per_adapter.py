@@ -1,7 +1,5 @@
 """Many adapters, each with Poisson arrivals of its own."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

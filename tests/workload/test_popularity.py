@@ -1,7 +1,5 @@
 """Popularity decides which adapter a request is for."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

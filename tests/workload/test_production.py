@@ -1,7 +1,5 @@
 """A trace like LoRAServe's production trace: how many requests each rank has, when they come, how they are divided."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Traces of requests as others publish them: Azure's, BurstGPT, Mooncake's and Qwen-Bailian's."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Ideal reuse: what a cache that never forgets would find of a trace."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

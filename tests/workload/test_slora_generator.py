@@ -1,7 +1,5 @@
 """S-LoRA's generator, number for number."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,18 +1,14 @@
 """A workload put together from parts, each with a stream of its own."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from simlora.core.errors import InputError
 from simlora.workload import arrivals
 from simlora.workload.arrivals import Arrivals, Poisson
-from tests.workload.test_every_workload import COLUMNS, WORKLOADS
+from tests.workload.test_every_workload import WORKLOADS
 
 PLAIN = WORKLOADS["synthetic"]
 
@@ -23,14 +19,6 @@ def test_requests_arrive_before_the_end_and_at_the_rate_or_there_are_exactly_so_
     assert trace.arrival_s[-1] < 2000
     assert len(trace) == pytest.approx(10_000, abs=4 * 100)
     assert len(replace(PLAIN, duration_s=None, requests=123).build(1)) == 123
-
-
-@given(seed=st.integers(0, 2**32), short_s=st.floats(10, 400), more_s=st.floats(0, 400))
-def test_a_longer_run_begins_with_the_shorter_one(seed, short_s, more_s):
-    short = replace(PLAIN, duration_s=short_s).build(seed)
-    long = replace(PLAIN, duration_s=short_s + more_s).build(seed)
-    for name in COLUMNS:
-        assert np.array_equal(getattr(short, name), getattr(long, name)[: len(short)])
 
 
 @dataclass(frozen=True)

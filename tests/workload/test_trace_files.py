@@ -1,7 +1,5 @@
 """Traces in our own format: what is read, and what is said about what cannot be."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """ShareGPT and LMSYS-Chat-1M: what was said becomes requests, with times that no file has."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every workload of the configuration can be composed, changed from the command line, and built."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
