@@ -142,9 +142,9 @@ class WatchedLoader(Loader):
     def asked(self, adapter: Adapter) -> None:
         self.policy.asked(adapter)
 
-    def forecast(self) -> Sequence[Adapter]:
-        twin = list(_twin(self.policy).forecast())
-        adapters = list(self.policy.forecast())
+    def forecast(self, periods: int) -> Sequence[Adapter]:
+        twin = list(_twin(self.policy).forecast(periods))
+        adapters = list(self.policy.forecast(periods))
         promise(adapters == twin, SAME)
         promise(len({adapter.id for adapter in adapters}) == len(adapters), "forecasts an adapter twice")
         return adapters

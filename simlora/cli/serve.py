@@ -39,7 +39,7 @@ examples
   curl localhost:8000/v1/completions -d '{"model": "adapter_0", "prompt": "Hello", "max_tokens": 20, "stream": true}'
   curl localhost:8000/v1/load_lora_adapter -d '{"lora_name": "acme-r16", "lora_path": "/loras/acme"}'
   curl localhost:8000/simlora/faults -d '{"kind": "fail", "replica": 0, "for_s": 30}'     (other kinds: slow and
-                                              slow_link, with "factor": 3; refuse_loads; recover ends all of them)
+                                              slow_link, with "factor": 3; refuse_loads; recover ends them)
   curl localhost:8000/metrics         vLLM's metrics; /simlora/state: the state as JSON; /simlora/: a page to look at
 
 It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
@@ -107,7 +107,7 @@ def _parser() -> argparse.ArgumentParser:
         "--replay",
         type=Path,
         metavar="FILE.csv",
-        help="serve nothing: play what --record wrote, and its events, once more at once, into --results",
+        help="serve nothing; simulate a record of --record and its events again, and write --results",
     )
     add("--max-body-bytes", type=int, default=8 << 20, metavar="N", help="of a request (default: 8 MiB)")
     return parser

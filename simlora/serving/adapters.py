@@ -19,8 +19,8 @@ class KnownAdapters:
     """Names and numbers of the adapters of a live cluster; `base` names the base model.
 
     An adapter that is unloaded is only forgotten by name, as vLLM's front end forgets it: its weights stay until the
-    eviction policy lets them go. Loaded again while they are there it is another adapter, whose weights have to come
-    anew; afterwards the engine takes it for the one that it was.
+    eviction policy lets them go, and its requests go on. Loaded again before both have gone it is another adapter,
+    whose weights have to come anew; afterwards the engine takes it for the one that it was.
     """
 
     def __init__(self, cluster: LiveCluster, base: str) -> None:
@@ -92,11 +92,11 @@ class KnownAdapters:
         self._forget(name)
 
     def _number(self, name: str, rank: int) -> int:
-        """Return the number of an adapter that is loaded: of one that was unloaded and has no weights left, or anew."""
+        """Return the number of an adapter that is loaded: of one that was unloaded and is used no more, or anew."""
         cluster = self._cluster
         unloaded = self._unloaded.get((name, rank), [])
         for number in unloaded:
-            if not cluster.simulation.has_weights(number):
+            if not cluster.uses(number):
                 unloaded.remove(number)
                 return number
         self._loads += 1

@@ -21,6 +21,7 @@ from simlora.serving.token_events import EventText, TokenEvents
 
 JSON = "application/json"
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+DONE = b"data: [DONE]\n\n"
 FULL = ("cluster.max_outstanding", "no replica is left")
 
 
@@ -48,11 +49,11 @@ class Answer:
             elif self._wanted.stream:
                 await self._stream(send)
             else:
-                for ticket in self._tickets:
-                    await ticket.ended()
+                lost = await self._over()
                 if not left.done():
-                    self._cluster.drift.add([max(each.last_s for each in self._tickets)])
-                    await _send_whole(self._whole(), send)
+                    if lost is None:
+                        self._cluster.drift.add([max(each.last_s for each in self._tickets)])
+                    await _send_whole(self._whole() if lost is None else self._refusal(lost).response(), send)
         except asyncio.CancelledError:
             self._leave_all()
             raise
@@ -76,12 +77,29 @@ class Answer:
                 return self._refusal(ticket)
         return None
 
+    async def _over(self) -> Ticket | None:
+        """Wait for the end of all requests; the first that is not served ends the others, and is returned."""
+        if len(self._tickets) == 1:
+            await self._tickets[0].ended()
+            return None if self._tickets[0].status == FINISHED else self._tickets[0]
+        lost: Ticket | None = None
+        open_ = {asyncio.ensure_future(each.ended()): each for each in self._tickets}
+        try:
+            while open_:
+                done, _ = await asyncio.wait(open_, return_when=asyncio.FIRST_COMPLETED)
+                ended = [open_.pop(one) for one in done]
+                if lost is None:
+                    lost = next((each for each in ended if each.status != FINISHED), None)
+                    if lost is not None:
+                        self._leave_all()
+        finally:
+            for one in open_:
+                one.cancel()
+        return lost
+
     # Whole ------------------------------------------------------------------------------
 
     def _whole(self) -> Response:
-        for ticket in self._tickets:
-            if ticket.status != FINISHED:
-                return self._refusal(ticket).response()
         kind = "chat.completion" if self._chat else "text_completion"
         choices = [self._choice(index, ticket) for index, ticket in enumerate(self._tickets)]
         body = self._head | {"object": kind, "choices": choices, "usage": self._usage_of_all()}
@@ -129,24 +147,23 @@ class Answer:
             TokenEvents(send, ticket, drift, self._events_text(index, ticket), self._role(index), end)
             for index, ticket in enumerate(self._tickets)
         ]
-        for ticket, stream in zip(self._tickets, streams, strict=True):
-            await ticket.ended()
+        lost = await self._over()
+        for stream in streams:
             await stream.all_sent()
-        if any(each.status == FAILED for each in self._tickets):
+        if lost is not None and lost.status == FAILED:
             return  # the server breaks off an answer that is not whole
-        if not streams[0].ended:
+        if lost is not None:
+            error = b"data: " + self._refusal(lost).response().body + b"\n\n"
+            await send({"type": "http.response.body", "body": error + DONE, "more_body": False})
+        elif not streams[0].ended:
             await send({"type": "http.response.body", "body": self._end(), "more_body": False})
 
     def _end(self) -> bytes:
-        """Return what comes after the tokens of all choices."""
-        end = b"data: [DONE]\n\n"
-        lost = next((each for each in self._tickets if each.status != FINISHED), None)
-        if lost is not None:
-            return b"data: " + self._refusal(lost).response().body + b"\n\n" + end
+        """Return what comes after the tokens of all choices, which were served."""
         if self._wanted.usage_at_end:
             usage = {"choices": [], "usage": self._usage_of_all()}
-            end = b"data: " + msgspec.json.encode(self._head | self._kind() | usage) + b"\n\n" + end
-        return end
+            return b"data: " + msgspec.json.encode(self._head | self._kind() | usage) + b"\n\n" + DONE
+        return DONE
 
     def _kind(self) -> dict[str, str]:
         return {"object": "chat.completion.chunk" if self._chat else "text_completion"}

@@ -81,9 +81,7 @@ class _Api:
 
     async def completions(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Completion)
-        characters = len(wanted.prompt) + sum(
-            len(each) for each in wanted.prompt if isinstance(each, (str, list))
-        )
+        characters = _characters(wanted.prompt)
         submitted = await _beside_streams(self._front.completion, wanted, characters)
         return self._answer(submitted, wanted, chat=False)
 
@@ -210,6 +208,13 @@ class _endpoint:  # noqa: N801  # it wraps a function, as a decorator does
 async def _beside_streams(does: Callable[[Any], Any], value: Any, characters: int) -> Any:
     """Return what a function makes of a prompt; of a long one while streams go on."""
     return does(value) if characters < LONG else await asyncio.to_thread(does, value)
+
+
+def _characters(prompt: str | list[Any]) -> int:
+    """Return the characters and token ids of a completion's prompts."""
+    if prompt and isinstance(prompt, list) and isinstance(prompt[0], (str, list)):
+        return sum(len(each) for each in prompt if isinstance(each, (str, list)))
+    return len(prompt)
 
 
 def _length(message: Mapping[str, Any]) -> int:

@@ -71,6 +71,8 @@ class Front:
         self, wanted: Wanted, text: str, ids: list[int] | None, asked: int | None
     ) -> list[Submitted]:
         """Return a request for each answer to a prompt, which share its hashes."""
+        if wanted.answers > 1 and wanted.temperature == 0:
+            raise ApiError(400, f"n must be 1 when using greedy sampling, got {wanted.n}.", "n")
         adapter = self.adapters.number(wanted.model)
         if self.hashes and ids is None:
             ids = self.prompts.ids(text)
@@ -111,15 +113,14 @@ def _prompts(prompt: str | list[Any]) -> list[tuple[str, list[int] | None]]:
     """Return each prompt's text, or its token ids. Raises ApiError 400."""
     if isinstance(prompt, str):
         return [(prompt, None)]
-    several = prompt and isinstance(prompt[0], (str, list))
-    found = [
-        (each, None) if isinstance(each, str) else ("", each) for each in (prompt if several else [prompt])
-    ]
-    if not prompt or not all(ids is None or _are_ids(ids) for _, ids in found):
+    if prompt and all(isinstance(each, str) for each in prompt):
+        return [(each, None) for each in prompt]
+    several = prompt if prompt and isinstance(prompt[0], list) else [prompt]
+    if not all(map(_are_ids, several)):
         raise ApiError(
-            400, "prompt must be a text, the ids of a prompt's tokens, or a list of these", "prompt"
+            400, "prompt must be a text, token ids, or a list of texts or of lists of ids", "prompt"
         )
-    return found
+    return [("", ids) for ids in several]
 
 
 def _are_ids(ids: Any) -> bool:

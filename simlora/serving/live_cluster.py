@@ -123,15 +123,26 @@ class LiveCluster:
             self._cancel(ticket)
             self._plan()
 
-    def begin(self, incident: Incident) -> None:
-        """Something goes wrong now. Raises InputError as `DrivenSimulation.begin` does."""
+    def uses(self, adapter: int) -> bool:
+        """Return whether weights of an adapter are in any memory, or a request that uses it has not ended."""
+        asked = any(ticket.submitted.adapter == adapter for ticket in self._tickets.values())
+        return asked or self.simulation.has_weights(adapter)
+
+    def begin(self, kind: type[Incident], of: int, for_s: float | None, **more: float) -> None:
+        """Something goes wrong now at a host or replica, for some simulated seconds; None: until it is ended.
+
+        Raises InputError as `DrivenSimulation.begin` does, and for less time than the clock can tell.
+        """
         self.clock.start()
         self.step()
-        if self.alone and isinstance(incident, Failure) and incident.host == 0:
+        now_s = self.simulation.clock.now
+        until_s = None if for_s is None else now_s + for_s
+        incident = kind(**{kind.place: of, "at_s": now_s, "until_s": until_s}, **more)
+        if self.alone and isinstance(incident, Failure):
             for ticket in self._tickets.values():
                 ticket.end(FAILED, "the replica has failed")
         self.simulation.begin(incident)
-        self._happened(type(incident).__name__.lower(), asdict(incident))  # type: ignore[call-overload]
+        self._happened(kind.__name__.lower(), asdict(incident))  # type: ignore[call-overload]
         if self.alone and isinstance(incident, Failure):
             for ticket in list(self._tickets.values()):
                 self._cancel(ticket)

@@ -60,9 +60,9 @@ class _Failure(_Event, tag="failure"):
     at_s: float
     until_s: float | None
 
-    def incident(self) -> Incident:
-        """Return the incident."""
-        return Failure(host=self.host, at_s=self.at_s, until_s=self.until_s)
+    def incident(self, now_s: float) -> Incident:
+        """Return the incident, which begins now."""
+        return Failure(host=self.host, at_s=now_s, until_s=self.until_s)
 
 
 class _Slow(_Event):
@@ -76,9 +76,9 @@ class _Straggler(_Slow, tag="straggler", kw_only=True):
 
     replica: int
 
-    def incident(self) -> Incident:
-        """Return the incident."""
-        return Straggler(replica=self.replica, at_s=self.at_s, factor=self.factor, until_s=self.until_s)
+    def incident(self, now_s: float) -> Incident:
+        """Return the incident, which begins now."""
+        return Straggler(replica=self.replica, at_s=now_s, factor=self.factor, until_s=self.until_s)
 
 
 class _SlowLink(_Slow, tag="slowlink", kw_only=True):
@@ -86,9 +86,9 @@ class _SlowLink(_Slow, tag="slowlink", kw_only=True):
 
     host: int
 
-    def incident(self) -> Incident:
-        """Return the incident."""
-        return SlowLink(host=self.host, at_s=self.at_s, factor=self.factor, until_s=self.until_s)
+    def incident(self, now_s: float) -> Incident:
+        """Return the incident, which begins now."""
+        return SlowLink(host=self.host, at_s=now_s, factor=self.factor, until_s=self.until_s)
 
 
 Event = _Load | _Leave | _End | _Failure | _Straggler | _SlowLink
@@ -97,8 +97,9 @@ Event = _Load | _Leave | _End | _Failure | _Straggler | _SlowLink
 def replay(scenario: Scenario, path: Path) -> DrivenSimulation:
     """Serve a recorded trace and its events; return the run, which is closed.
 
-    `scenario` is the one that was served live. A trace without events may as well be simulated with `workload=file`.
-    Raises InputError for a file that is no such record, or is one of another configuration.
+    `scenario` is composed anew as the one that was served live: policies keep a state. A trace without events may as
+    well be simulated with `workload=file`. Raises InputError, naming the row or line, for a file that is no such
+    record, or has adapters that the scenario does not have.
     """
     if len(read_table(str(path))):
         File(str(path), scenario.trace.hash_block_tokens).build(
@@ -135,6 +136,11 @@ class _Run:
                 f"{self._path} row {number}: adapter {name!r} is not known then, must be one of the workload's, or "
                 f"come before in {events_path(self._path).name}"
             )
+        if name and int(row["rank"]) != (rank := self.driven.adapters[adapter].rank):
+            raise InputError(
+                f"{self._path} row {number}: adapter {name!r} has rank {row['rank']}, must have {rank}, as in this "
+                "configuration"
+            )
         hashes = tuple(map(int, row.get("block_hashes", "").split()))
         lengths = int(row["prompt_tokens"]), int(row["output_tokens"])
         most = int(row.get("max_output_tokens") or lengths[1])
@@ -156,17 +162,23 @@ class _Run:
             yield event.time_s, order, partial(self._happen, f"{path} line {number}", event)
 
     def _happen(self, where: str, event: Event) -> None:
+        try:
+            self._do(event)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+
+    def _do(self, event: Event) -> None:
         driven = self.driven
         if isinstance(event, _Load):
             self._numbers[event.name] = driven.add_adapter(event.name, event.rank)
         elif isinstance(event, _Leave):
             if event.request >= len(self._requests):
-                raise InputError(f"{where}: request {event.request} has not come, must have come before")
+                raise InputError(f"request {event.request} has not come, must have come before")
             driven.cancel(self._requests[event.request])
         elif isinstance(event, _End):
             driven.end(INCIDENTS[event.kind], event.of)
         else:
-            driven.begin(event.incident())
+            driven.begin(event.incident(driven.clock.now))
 
 
 def _nothing(request: Request, token: int, now_s: float) -> None:

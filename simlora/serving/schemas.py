@@ -30,6 +30,7 @@ class Wanted(msgspec.Struct, kw_only=True):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: Annotated[int, msgspec.Meta(ge=1, le=128)] | None = 1
+    temperature: float | None = None
 
     @property
     def answers(self) -> int:

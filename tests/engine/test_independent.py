@@ -85,7 +85,7 @@ def assert_same(one: Simulation, other: Simulation) -> None:
 def fleets(draw: st.DrawFn) -> Case:
     """Clusters without anything between their replicas."""
     ends = st.one_of(st.none(), st.floats(0.01, 3.0))
-    loaders = ("blocking", "cached", "prefetching", "asynchronous", "predictive")
+    loaders = ("blocking", "cached", "prefetching", "asynchronous")
     schedulers = ("fcfs", "lcfs", "early_abort", "adapter_clustering", "chunked_prefill", "static_batch")
     plain = cases(loaders, ("full", "peak", "paged"), ("recompute", "swap"), schedulers, ends=ends)
     case = draw(st.one_of(plain, shared_prefixes()).filter(lambda case: not case.scenario().policies.merges))

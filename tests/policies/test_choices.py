@@ -153,13 +153,22 @@ def test_a_forecast_names_what_is_likely_to_be_asked_for_the_likeliest_first() -
     loader = Predictive(threshold=0.5, window=2)
     for adapter in (A, B, B, C, C, C):
         loader.asked(adapter)
-    assert loader.forecast() == [C, B, A]
+    assert loader.forecast(1) == [C, B, A]
     loader.asked(B)
-    assert loader.forecast() == [B, C], (
+    assert loader.forecast(1) == [B, C], (
         "means of (2/2 + 1) / (1/2 + 1), (3/2) / (3/2), and of A (1/2) / (3/2)"
     )
-    assert loader.forecast() == [], "the means are 4/7 and 3/7"
-    assert Predictive(threshold=0.4, window=1).forecast() == []
+    assert loader.forecast(1) == [], "the means are 4/7 and 3/7"
+    assert Predictive(threshold=0.4, window=1).forecast(1) == []
+
+
+@pytest.mark.parametrize(("requests", "likely"), [(4, []), (5, [A])])
+def test_requests_of_several_periods_count_as_spread_over_them(requests, likely):
+    """A mean of 4 / 6 requests a period is less than ln 2, which 5 / 6 are not."""
+    loader = Predictive(threshold=0.5, window=2)
+    for _ in range(requests):
+        loader.asked(A)
+    assert loader.forecast(6) == likely
 
 
 @pytest.mark.parametrize("loader", [Blocking(), Cached()])

@@ -89,7 +89,7 @@ def test_answers_are_as_long_as_a_trace_s_one_after_the_other_whichever_replica_
         Wishes(output_tokens=3, in_order=True)
 
 
-SEVERAL = PROMPT | {"prompt": ["word " * 16, [7, 8, 9]], "n": 2, "max_tokens": 5, "ignore_eos": True}
+SEVERAL = PROMPT | {"prompt": ["word " * 16, "word " * 2], "n": 2, "max_tokens": 5, "ignore_eos": True}
 
 
 def test_several_prompts_and_several_answers_to_each_are_requests_of_their_own() -> None:
@@ -103,6 +103,11 @@ def test_several_prompts_and_several_answers_to_each_are_requests_of_their_own()
         "total_tokens": 43,
         "prompt_tokens_details": {"cached_tokens": 0},
     }
+    ids = {"prompt": [[7] * 40, [7] * 50], "n": 2}
+    caches = live(*VLLM, "replica.prefix_caching=true", wishes=Wishes(speed=1000.0)).fronts[0]
+    post(caches, "/v1/completions", PROMPT | {"prompt": [7] * 60})
+    usage = post(caches, "/v1/completions", PROMPT | ids).json()["usage"]
+    assert usage["prompt_tokens_details"] == {"cached_tokens": 32 + 48}, "of each prompt once"
     chat = post(front, "/v1/chat/completions", CHAT | {"n": 3}).json()
     assert [each["message"]["role"] for each in chat["choices"]] == ["assistant"] * 3
     rows = front.cluster.close().requests()
@@ -113,11 +118,15 @@ def test_several_prompts_and_several_answers_to_each_are_requests_of_their_own()
 def test_their_tokens_come_in_one_stream_by_choice() -> None:
     asked_for = SEVERAL | {"stream": True, "stream_options": {"include_usage": True}}
     *tokens, usage, done = events(post(live().fronts[0], "/v1/completions", asked_for).text)
-    texts = ["", "", "", ""]
+    texts, order, reasons = ["", "", "", ""], [], []
     for each in tokens:
         (choice,) = each["choices"]
         texts[choice["index"]] += choice["text"]
+        order.append(choice["index"])
+        reasons += [choice["finish_reason"]] if choice["finish_reason"] else []
     assert texts == [text_of(5)] * 4
+    assert reasons == ["length"] * 4
+    assert order != sorted(order), "side by side"
     assert (usage["usage"]["completion_tokens"], done) == (20, "[DONE]")
 
 
@@ -129,6 +138,20 @@ def test_if_one_of_them_is_not_served_none_is() -> None:
     rows = front.cluster.close().requests()
     assert "rejected" in set(rows.status)
     assert rows.output_tokens[rows.status == "finished"].max() < 10, "what runs ends with the step under way"
+
+
+def test_if_a_replica_takes_one_of_them_along_the_others_end() -> None:
+    """Behind a port of its own. What is not served is no drift of the server."""
+    front = live(*SLORA, wishes=Wishes(speed=1.0, per_replica=True)).fronts[0]
+
+    async def ask(client: Any) -> Any:
+        answer = asyncio.ensure_future(client.post("/v1/completions", json=SEVERAL | {"max_tokens": 1900}))
+        await asyncio.sleep(0.3)
+        await client.post("/simlora/faults", json={"kind": "fail"})
+        return await answer
+
+    assert asked(front, ask).status_code == 503
+    assert (front.cluster.drift.tally.count, front.cluster.open_requests) == (0, 0)
 
 
 def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
@@ -149,8 +172,15 @@ def test_answers_that_are_left_open_are_as_long_as_the_workloads() -> None:
         ("completions", b"[" * 20000, 400, ""),
         ("completions", {"max_tokens": 5}, 400, "missing required field `prompt`"),
         ("completions", PROMPT | {"max_tokens": 0}, 400, "Expected `int` >= 1 - at `$.max_tokens`"),
-        ("completions", PROMPT | {"prompt": []}, 400, "prompt must be a text, the ids"),
-        ("completions", PROMPT | {"prompt": ["a", [1, -1]]}, 400, "prompt must be a text, the ids"),
+        ("completions", PROMPT | {"prompt": []}, 400, "prompt must be a text, token ids"),
+        ("completions", PROMPT | {"prompt": ["a", [1, 2]]}, 400, "prompt must be a text, token ids"),
+        ("completions", PROMPT | {"prompt": [[1], [-1]]}, 400, "prompt must be a text, token ids"),
+        (
+            "completions",
+            PROMPT | {"n": 2, "temperature": 0},
+            400,
+            "n must be 1 when using greedy sampling, got 2.",
+        ),
         (
             "completions",
             PROMPT | {"prompt": [[1]] * 2000},

@@ -114,6 +114,18 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
     [
         ("0,late-r8,8,9,4", "", "row 2: adapter 'late-r8' is not known then"),
         ("0,late-r8,8,9,none", "", "output_tokens is 'none'"),
+        ("0,adapter_0,7,9,4", "", "row 2: adapter 'adapter_0' has rank 7, must have "),
+        ("0,,,9,4", '{"what": "load", "time_s": 1, "name": "a", "rank": 0}', "line 1: rank is 0"),
+        (
+            "0,,,9,4",
+            '{"what": "failure", "time_s": 5, "host": 0, "at_s": 1, "until_s": 2}',
+            "line 1: until_s of cluster.failures is 2",
+        ),
+        (
+            "0,,,9,4",
+            '{"what": "failure", "time_s": 5, "host": 9, "at_s": 5, "until_s": null}',
+            "line 1: host is 9",
+        ),
         ("0,,,9,4", '{"what": "melt", "time_s": 1}', "line 1: Invalid value 'melt'"),
         ("0,,,9,4", "{", "line 1: Input data was truncated; must be an event that simlora-serve recorded"),
         ("0,,,9,4", '{"what": "leave", "time_s": 1, "request": 7}', "line 1: request 7 has not come"),

@@ -140,6 +140,31 @@ def test_recover_ends_whatever_is_wrong() -> None:
     row = front.cluster.close().requests().iloc[0]
     assert row.finish_s - row.admitted_s < 1.0, "not nine times as long"
     assert post(front, "/simlora/faults", {"kind": "recover", "replica": 1}).status_code == 400
+    assert post(front, "/simlora/faults", {"kind": "recover", "for_s": 1}).status_code == 400
+
+
+def test_recover_is_of_one_replica_or_of_all() -> None:
+    front = live(*SLORA, "cluster.replicas=3", wishes=Wishes(speed=1000.0)).fronts[0]
+    for replica in (1, 2):
+        assert post(front, "/simlora/faults", {"kind": "fail", "replica": replica}).status_code == 200
+
+    def alive() -> list[bool]:
+        return [each["alive"] for each in get(front, "/simlora/state").json()["replicas"]]
+
+    assert alive() == [True, False, False]
+    post(front, "/simlora/faults", {"kind": "recover", "replica": 2})
+    assert alive() == [True, False, True]
+    post(front, "/simlora/faults", {"kind": "recover"})
+    assert alive() == [True, True, True]
+
+
+def test_the_shortest_fault_is_over_at_once() -> None:
+    front = live(*SLORA, wishes=Wishes(speed=1000.0)).fronts[0]
+    post(front, "/v1/completions", {"prompt": "Hello", "max_tokens": 5})
+    for kind in ("fail", "slow", "slow_link"):
+        assert post(front, "/simlora/faults", {"kind": kind, "for_s": 1e-7}).status_code == 200
+    assert post(front, "/simlora/faults", {"kind": "fail", "for_s": 1e-300}).status_code == 400
+    assert get(front, "/health").status_code == 200
 
 
 def test_a_slow_replica_is_slow() -> None:

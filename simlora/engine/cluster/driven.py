@@ -165,7 +165,7 @@ class DrivenSimulation(Simulation):
     def begin(self, incident: Incident) -> None:
         """Something goes wrong now, which is over at the incident's `until_s`, if it has one.
 
-        It takes the place of one of its kind that is under way at the same replica or links. Raises InputError for a
+        A slowdown takes the place of one that is under way at the same replica or links. Raises InputError for a
         place that is not there, or whose host has failed already, and without the cluster's `faults_on_request`.
         """
         cluster = self.scenario.cluster

@@ -38,6 +38,7 @@ def independent(scenario: Scenario, replicas: Sequence[Replica]) -> bool:
         any(_module(replica.runner.latency.kernel) != "simlora" for replica in replicas),
         # They go on until the last request of all replicas has ended.
         any(part.outlives_requests for replica in replicas for part in replica.hooks.bounds),
+        policies.loader().forecast_s is not None,
     )
     return len(replicas) > 1 and not any(connected)
 

@@ -76,9 +76,10 @@ class Forecasting(Part):
     def at_boundary(self, now_s: float) -> None:
         if now_s < self._due_s:
             return
+        periods = 1 + int((now_s - self._due_s) // self._every_s)
         self._due_s = self._after(now_s)
         cache = self._cache
-        likely = self._that_fit(self._loader.policy.forecast())
+        likely = self._that_fit(self._loader.policy.forecast(periods))
         missing = [adapter for adapter in likely if adapter not in cache]
         self._loader.prefetch(likely, now_s)
         for adapter in missing:
@@ -88,12 +89,14 @@ class Forecasting(Part):
     def _that_fit(self, likely: Sequence[Adapter]) -> list[Adapter]:
         """Return the likeliest adapters, as many as fit beside all that KV will grow into and what is in use."""
         cache, kv_tokens = self._cache, self._kv.peak_tokens()
-        room = cache.adapter_room(kv_tokens, ())
+        most = room = cache.adapter_room(kv_tokens, ())
         found: list[Adapter] = []
         for adapter in likely:
             # A missing one takes its slots; one that is idle, those that its eviction would have made.
-            kept = cache.adapter_room(kv_tokens, ()) - cache.adapter_room(kv_tokens, (adapter.id,))
-            room -= kept if adapter in cache else adapter.kv_tokens
+            kept = (
+                most - cache.adapter_room(kv_tokens, (adapter.id,)) if adapter in cache else adapter.kv_tokens
+            )
+            room -= kept
             if room < 0:
                 break
             found.append(adapter)

@@ -86,7 +86,7 @@ class HostLink:
         return self._load.load_s(shard_bytes) + (self._load.disk_s(shard_bytes) if from_disk else 0.0)
 
     def holds(self, id: int) -> bool:
-        """Return whether host memory has the adapter of that id because it was used; here it has all of them."""
+        """Return whether host memory keeps the adapter of that id, of those that it has room for; this one has all."""
         return False
 
     def load(self, adapter: Adapter, now_s: float) -> float:

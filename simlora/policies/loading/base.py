@@ -65,10 +65,11 @@ class Loader:
     def asked(self, adapter: Adapter) -> None:
         """A request with this adapter has joined the replica's queue; called of a loader with `forecast_s` alone."""
 
-    def forecast(self) -> Sequence[Adapter]:
+    def forecast(self, periods: int) -> Sequence[Adapter]:
         """Adapters that requests of the next `forecast_s` seconds are likely to need, the likeliest first.
 
-        Called at the end of every such period, also of a replica without requests. As many of the first ones as fit
+        Called at the first iteration boundary after every such period, also of a replica without requests; of `periods`
+        together, where an iteration was longer than one. As many of the first ones as fit
         beside all that KV will grow into are loaded in the background, if they are missing, and are idle then: the
         eviction policy says which leaves first.
         """

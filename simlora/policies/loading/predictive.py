@@ -11,6 +11,8 @@ from simlora.core.adapter import Adapter
 from simlora.core.checks import GivenFloat, GivenInt, number
 from simlora.policies.loading.prefetching import Prefetching
 
+PERIODS_MOST = 1000
+"""Periods whose weights are added up: those of earlier ones are next to nothing, unless the window is longer."""
 RARE = 1e-3
 """Requests a period below which an adapter is forgotten, so that a forecast costs what the adapters in demand cost."""
 
@@ -42,21 +44,24 @@ class Predictive(Prefetching):
         self._least = float(-libm.log(1.0 - self.threshold))  # mean requests a period that make it so likely
         self._adapters: dict[int, Adapter] = {}
         self._counts: dict[int, int] = {}  # requests of the period under way
-        self._means: dict[
-            int, float
-        ] = {}  # requests a period, weighted and not yet divided by the weights' sum
-        self._weight = 0.0  # that sum
+        # Requests a period, each weighted, and not yet divided by the sum of the weights.
+        self._means: dict[int, float] = {}
+        self._weight = 0.0
 
     def asked(self, adapter: Adapter) -> None:
         self._adapters[adapter.id] = adapter
         self._counts[adapter.id] = self._counts.get(adapter.id, 0) + 1
 
-    def forecast(self) -> Sequence[Adapter]:
+    def forecast(self, periods: int) -> Sequence[Adapter]:
         keep = 1.0 - 1.0 / self.window
-        self._weight = keep * self._weight + 1.0
-        means = {id: keep * mean for id, mean in self._means.items()}
+        share = 0.0  # of the weights of these periods, over which their requests are spread evenly
+        for _ in range(min(periods, PERIODS_MOST)):
+            share = keep * share + 1.0
+        kept = keep**periods
+        self._weight = kept * self._weight + share
+        means = {id: kept * mean for id, mean in self._means.items()}
         for id, count in self._counts.items():
-            means[id] = means.get(id, 0.0) + count
+            means[id] = means.get(id, 0.0) + count * share / periods
         self._means = {id: mean for id, mean in means.items() if mean > RARE * self._weight}
         self._adapters = {id: self._adapters[id] for id in self._means}
         self._counts = {}
