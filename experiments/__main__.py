@@ -16,8 +16,8 @@ from experiments.studies.command import ended
 from experiments.studies.reading import known
 
 FOLDER = Path(__file__).parent
-RUN = '__name__ == "__main__"'
-"""What a module has that can be run."""
+RUN = ('__name__ == "__main__"', "\n@program(")
+"""What a module has one of that can be run."""
 
 
 def commands(folder: Path = FOLDER) -> dict[str, str]:
@@ -26,7 +26,7 @@ def commands(folder: Path = FOLDER) -> dict[str, str]:
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         name = ".".join(path.relative_to(folder).with_suffix("").parts)
-        if RUN in text and name != "__main__":
+        if any(each in text for each in RUN) and name != "__main__":
             about = ast.get_docstring(ast.parse(text)) or ""
             found[name.removesuffix(".__main__")] = (
                 about.splitlines()[0].partition(": `python")[0].rstrip(".")

@@ -18,8 +18,6 @@ many. GPUs of HHcap that decode are capped to half their power; by section 4.4 t
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,7 +29,7 @@ from joblib import Parallel, delayed
 
 from experiments.measured import measured_dir
 from experiments.profiles import sums, tables
-from experiments.studies.command import ended
+from experiments.studies.command import JOBS, option, program
 from simlora import simulate
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.core.bisection import Bracket
@@ -134,37 +132,6 @@ CLUSTERS = {
 """
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search and print; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.splitwise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes an hour of one core.",
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="of each capacity (default: 3)")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(whole("--seeds", options.seeds, "seeds", least=1), options.jobs))
-
-
-def _run(seeds: int, jobs: int) -> None:
-    with TemporaryDirectory() as folder:
-        files = {name: written(name, Path(folder)) for name in (MEASURED, LOOKED_UP)}
-        _print_handover(files[MEASURED])
-        asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
-        searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
-        found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
-    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{'of Baseline-A100':>20}{'the paper':>11}")
-    base = {
-        prices: fmean(found["Baseline-A100 (70)", prices, seed] for seed in range(seeds)) for prices in files
-    }
-    for name, cluster in CLUSTERS.items():
-        rates = {prices: [found[name, prices, seed] for seed in range(seeds)] for prices in files}
-        ratios = ", ".join(f"{fmean(each) / base[prices]:.2f}" for prices, each in rates.items())
-        print(f"{name:28}{''.join(_cell(each) for each in rates.values())}{ratios:>20}{cluster.paper:>11}")
-
-
 def _cell(rates: Sequence[float]) -> str:
     low, high = interval(rates)
     return f"{f'{fmean(rates):.1f} [{low:.1f}, {high:.1f}]':>24}"
@@ -259,5 +226,26 @@ def _second_and_latency_s(overrides: Sequence[str]) -> tuple[float, float]:
     return float((two.latency_s - two.ttft_s).mean()), float(whole_one.latency_s.mean())
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("--seeds", type=int, default=3, help="of each capacity (default: 3)"),
+    JOBS,
+    about=__doc__,
+    epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes an hour of one core.",
+)
+def main(seeds: int, jobs: int) -> None:
+    """Search and print."""
+    whole("--seeds", seeds, "seeds", least=1)
+    with TemporaryDirectory() as folder:
+        files = {name: written(name, Path(folder)) for name in (MEASURED, LOOKED_UP)}
+        _print_handover(files[MEASURED])
+        asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
+        searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
+        found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
+    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{'of Baseline-A100':>20}{'the paper':>11}")
+    base = {
+        prices: fmean(found["Baseline-A100 (70)", prices, seed] for seed in range(seeds)) for prices in files
+    }
+    for name, cluster in CLUSTERS.items():
+        rates = {prices: [found[name, prices, seed] for seed in range(seeds)] for prices in files}
+        ratios = ", ".join(f"{fmean(each) / base[prices]:.2f}" for prices, each in rates.items())
+        print(f"{name:28}{''.join(_cell(each) for each in rates.values())}{ratios:>20}{cluster.paper:>11}")

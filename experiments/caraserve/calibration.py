@@ -6,11 +6,10 @@ have: a slope and an intercept for each kernel. All else is derived from calibra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
 from simlora.latency import calibration as calibrations
 from simlora.latency.iteration import IterationModel
@@ -148,7 +147,7 @@ def as_yaml() -> str:
     return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the file; print what it gives for Figure 5."""
     path = folder / f"{NAME}.yaml"
@@ -159,7 +158,3 @@ def main(folder: Path) -> None:
         )
         print(f"{kernel}: {steps}")
     print(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

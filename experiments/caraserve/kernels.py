@@ -6,7 +6,6 @@ a10-llama_2_7b-tp1 and the workload that the other figures use.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 from experiments.caraserve.calibration import FIGURE_5_S, NAME, SLO_S, decode_s
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from experiments.studies.draw import COLOURS, INK, plain, save
 from simlora.latency import calibration as calibrations
 from simlora.latency.cpu_lora import CpuLora
@@ -153,12 +152,8 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     plain(ax)
 
 
-@command(into("outputs/caraserve"))
+@program(into("outputs/caraserve"))
 def main(folder: Path) -> None:
     """Draw the figures and print their numbers."""
     for name, draw in FIGURES.items():
         save(draw(), folder / f"{name}.png")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

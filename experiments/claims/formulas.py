@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.checks import Comparison
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from experiments.studies.reading import known, load
 from simlora.core.errors import InputError, nearest
 
@@ -126,7 +125,7 @@ def printed_by(formula: str, computed: str) -> str:
     return f"python -m {COMMANDS[computed]}" if computed in COMMANDS else ""
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="NAME", help=f"{', '.join(FORMULAS)} (default: all)"),
     about="Compare formulas of the papers with simlora's.",
 )
@@ -136,7 +135,3 @@ def main(names: Sequence[str]) -> None:
         print(name)
         for comparison in FORMULAS[name]():
             print(f"  {'so' if comparison.passed else 'NOT SO'}: {comparison.says}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.dlora import measured
 from experiments.dlora.paper import FOLDER, SEEDS, TARGETS_S
-from experiments.studies.command import JOBS, chosen, command, into, option
+from experiments.studies.command import JOBS, chosen, into, option, program
 from experiments.studies.draw_several import draw
 from experiments.studies.several import Several, of_study, write_csv
 from experiments.studies.study import read_all
 from simlora.api.cache import HELP
 
 
-@command(
+def _complain(found: Sequence[Several]) -> None:
+    for reason in dict.fromkeys(one.complaint for one in found if one.complaint):
+        print(f"  not simulated: {reason}")
+
+
+@program(
     option("studies", nargs="*", metavar="STUDY", help="figure_10, what_if_slower, … (default: all)"),
     into("outputs/dlora"),
     JOBS,
@@ -40,12 +44,3 @@ def main(studies: Sequence[str], folder: Path, jobs: int) -> None:
         for line in textwrap.wrap(study.note, 106):
             print(f"  {line}")
         _complain(found)
-
-
-def _complain(found: Sequence[Several]) -> None:
-    for reason in dict.fromkeys(one.complaint for one in found if one.complaint):
-        print(f"  not simulated: {reason}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

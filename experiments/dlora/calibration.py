@@ -16,13 +16,12 @@ inputs of all projections, tokens x adapters x width, takes 1.5 us at the data s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from experiments.profiles.scaling import Setting, gpu, model
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -201,13 +200,9 @@ def line(calibration: Calibration) -> str:
     )
 
 
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the files; print what they give for dLoRA's numbers."""
     for shape, tp in (MEASURED, *DERIVED):
         path = folder / f"{name(shape, tp)}.yaml"
         print(f"{path.stem}: {line(save(path, as_yaml(shape, tp)))}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,10 +5,8 @@ One request of three iterations, each 50 ms merged and 100 ms unmerged; to merge
 
 from __future__ import annotations
 
-import sys
-
 from experiments.dlora.slower import FOLDER
-from experiments.studies.command import command
+from experiments.studies.command import program
 from simlora.api import simulate
 
 PUBLISHED_MS = {"dlora_unmerged_only": 300, "dlora_merged_only": 250}
@@ -23,12 +21,8 @@ def milliseconds(system: str) -> float:
     return round(1e3 * float(summary["latency_s"]["mean"]), 6)
 
 
-@command()
+@program()
 def main() -> None:
     """Print what they take."""
     for system, published_ms in PUBLISHED_MS.items():
         print(f"{system}: {milliseconds(system):g} ms, {published_ms} in the paper")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

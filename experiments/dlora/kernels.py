@@ -5,7 +5,6 @@ Figure 5, what adapters add to an iteration, from the calibrations; and section 
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from matplotlib import pyplot as plt
@@ -25,7 +24,7 @@ from experiments.dlora.calibration import (
     prefill_share,
 )
 from experiments.dlora.example import PUBLISHED_MS, milliseconds
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from experiments.studies.draw import COLOURS, INK, THEIRS, plain, save
 from simlora.latency import calibration as calibrations
 
@@ -92,13 +91,9 @@ def _axes(ax: Axes, title: str, x: str, y: str) -> None:
     plain(ax)
 
 
-@command(into("outputs/dlora"))
+@program(into("outputs/dlora"))
 def main(folder: Path) -> None:
     """Draw the figures and print their numbers."""
     for stem, draw in FIGURES.items():
         save(draw(), folder / f"{stem}.png")
     print(f"BAx over Wx in a prefill of {BATCH} adapters: {lora_cost()[0]:.3f}, {FIGURE_5} in the paper")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,6 @@ the authors count it. What the solver takes us is in summary.json (simulation.mi
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
@@ -123,7 +122,3 @@ def main(folder: Path) -> None:
             f"{one.point.series} at {one.point.x}/s: inference {found.inference:.2%}, switching "
             f"{found.switching:.2%}, if it waited for plans {found.solving:.2%}; {solver}"
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ A summary does not tell these apart, so the runs of the two studies are made ane
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
@@ -188,7 +187,3 @@ def main(folder: Path) -> None:
         save(draw(), folder / f"{stem}.png")
     for line in lines():
         print(line)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,13 +8,12 @@ weights come from host memory at so many GB/s to each GPU, as from memory that i
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from experiments.dlora.calibration import DERIVED, MEASURED, name
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from simlora.calibrate.calibration_file import committed, derived, published, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
@@ -76,14 +75,10 @@ def example() -> dict[str, Any]:
     }
 
 
-@command(into(FOLDER))
+@program(into(FOLDER))
 def main(folder: Path) -> None:
     """Write the files."""
     for stem, tree in files().items():
         path = folder / f"{stem}.yaml"
         save(path, written(tree, {}))
         print(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

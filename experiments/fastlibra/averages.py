@@ -8,7 +8,6 @@ HBM, as one bar has both.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean, stdev
@@ -128,7 +127,3 @@ def main() -> None:
     print("hit rate over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.3, 3.2)".format(*hits()))
     less = "1000 and 2000 adapters: TTFT less by {:.1f} %, TPOT by {:.1f} % (published 55.4, 16.2)"
     print(less.format(*many()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,6 @@ written to a folder of its own.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -247,7 +246,3 @@ def main(peer_link: str | None, folder: Path) -> None:
         path = folder / f"{setting(shape, tp).name}.yaml"
         sheets.append(Sheet(save(path, as_yaml(shape, tp, peer_link))))
     print(table(sheets))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

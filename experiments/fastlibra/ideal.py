@@ -8,7 +8,6 @@ each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_
 
 from __future__ import annotations
 
-import sys
 
 from experiments.scenarios import scenario
 from experiments.studies.command import command
@@ -38,7 +37,3 @@ def main() -> None:
                 f"{title}, {how}: {simulated:,} of {blocks:,} blocks, {simulated / blocks:.2%}; "
                 f"ideal {ideal:,}, {ideal / blocks:.2%}"
             )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,7 +6,6 @@ fifths of PCIe 4.0 x16 are: 3 is what S-LoRA's adapters take on an A10G (docs/ca
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +35,3 @@ def main(folder: Path) -> None:
         path = folder / f"link_{gb_per_s}.yaml"
         save(path, written(slower(gb_per_s), {}))
         print(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ do not say: in Figures 2 and 4 ours go up and down twice, around the rates at wh
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -232,7 +231,3 @@ def main(folder: Path) -> None:
         save(figure, folder / f"{name}.png")
         for line in said:
             print(f"  {line}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,7 +11,6 @@ how much less each is, in which rates past another system's peak count no more t
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -243,7 +242,3 @@ def main(folder: Path, jobs: int) -> None:
     print(f"figure_11 -> {folder}/figure_11.png, .csv")
     for line in lines(found):
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from experiments.fidelity.sheets import sheets
 from experiments.fidelity.unused import unused
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
-from experiments.studies.command import JOBS, command, option
+from experiments.studies.command import JOBS, option, program
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
@@ -62,7 +61,15 @@ def asked(runs: Path | None) -> dict[str, Path]:
     return {name: measured_dir() / source.file for name, source in SOURCES.items()}
 
 
-@command(
+def _write_json(path: Path, tree: Any) -> None:
+    try:
+        path.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    print(f"wrote {path}")
+
+
+@program(
     option(
         "--runs",
         type=Path,
@@ -110,15 +117,3 @@ def main(runs: Path | None, out: Path | None, page: Path | None, jobs: int) -> N
             print(f"without a number: {place}")
     elif runs is None:
         print(f"{PAGE.name} stays as it is, as files are missing; --markdown OUT writes what there is")
-
-
-def _write_json(path: Path, tree: Any) -> None:
-    try:
-        path.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

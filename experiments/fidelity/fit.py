@@ -8,7 +8,6 @@ where the search starts, stands in `plan.yaml`.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -29,7 +28,7 @@ from experiments.fidelity.servers import unknown
 from experiments.fidelity.table import table
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core.errors import InputError
@@ -253,7 +252,7 @@ def concerns(plan: Plan, row: Row) -> bool:
     return row.system == plan.addition if plan.addition else row.system not in ADDED
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"),
     option("--runs", type=Path, help="measured runs"),
     option("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it"),
@@ -269,7 +268,3 @@ def main(names: Sequence[str], runs: Path | None, drop: Sequence[str], folder: P
             CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
         path = write(without(plan, drop), rows, folder) if plan else CAMPAIGNS
         print(f"wrote {path}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

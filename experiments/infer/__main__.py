@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from experiments.infer.evaluating import Evaluator, place, read_table, write_tab
 from experiments.infer.inference import SEEDS, infer, infer_again
 from experiments.infer.saying import as_json, markdown, terminal
 from experiments.infer.unknowns import read
-from experiments.studies.command import JOBS, PROJECT, command, made, option
+from experiments.studies.command import JOBS, PROJECT, made, option, program
 from experiments.studies.draw import write
 from experiments.studies.reading import known
 from experiments.studies.study import papers as folders_of
@@ -34,7 +33,20 @@ BUDGET = {
 PAGES = PROJECT / "docs" / "inferred"
 
 
-@command(
+def _print_at(evaluated: Evaluator, text: str) -> None:
+    unknowns = evaluated.unknowns
+    setting = unknowns.parsed(text)
+    claims = [*unknowns.fitted, *unknowns.judged]
+    found = evaluated([(place(setting, seed), claims) for seed in (0, *SEEDS)])
+    print("published, and simulated with four seeds")
+    for claim in claims:
+        rows = [one.numbers[claim.id] for one in found]
+        print(f"{claim.id}: {shown(published(claim))}")
+        for row in rows:
+            print(f"    {shown(list(row)) if row else 'does not fit'}")
+
+
+@program(
     option("paper", help=f"one of {', '.join(papers())}"),
     option("--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cpu_slower=2"'),
     option(
@@ -85,20 +97,3 @@ def main(
     files.with_suffix(".json").write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
     write_table(unknowns, found.simulated, len(SEEDS), table)
     print(f"wrote {unknowns.paper}.md, .png, .json and .csv in {out}")
-
-
-def _print_at(evaluated: Evaluator, text: str) -> None:
-    unknowns = evaluated.unknowns
-    setting = unknowns.parsed(text)
-    claims = [*unknowns.fitted, *unknowns.judged]
-    found = evaluated([(place(setting, seed), claims) for seed in (0, *SEEDS)])
-    print("published, and simulated with four seeds")
-    for claim in claims:
-        rows = [one.numbers[claim.id] for one in found]
-        print(f"{claim.id}: {shown(published(claim))}")
-        for row in rows:
-            print(f"    {shown(list(row)) if row else 'does not fit'}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

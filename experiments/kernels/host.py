@@ -6,7 +6,6 @@ sequence. Fitted on each model apart, and judged on the other.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from experiments.measured import measured_dir
-from experiments.studies.command import ended
+from experiments.studies.command import program
 from simlora.calibrate.host import kernels_s, solved
 from simlora.core.errors import InputError
 from simlora.latency.parts.kernel_times import BATCHES, shipped
@@ -70,7 +69,9 @@ def fits() -> list[Fit]:
     return found
 
 
-def _run() -> None:
+@program()
+def main() -> None:
+    """Print the fits."""
     for fit in fits():
         print(
             f"fitted on {' and '.join(fit.fitted)}: step_s {fit.step_s:.5g}, sequence_s {fit.sequence_s:.5g}"
@@ -80,7 +81,3 @@ def _run() -> None:
             print(
                 f"  {model} ({kind}): median {100 * np.median(errors):.1f} %, worst {100 * errors.max():.1f} %"
             )
-
-
-if __name__ == "__main__":
-    sys.exit(ended(_run))

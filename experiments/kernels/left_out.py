@@ -6,7 +6,6 @@ that need measured runs are skipped, and named, where those are not there.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -20,7 +19,7 @@ from experiments.fidelity.sheets import sheets
 from experiments.kernels import host, slora
 from experiments.measured import measured_dir
 from experiments.studies import markdown
-from experiments.studies.command import ended
+from experiments.studies.command import program
 from simlora.calibrate.roofline import scaled
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
@@ -153,7 +152,9 @@ def _file(name: str) -> Any:
     return path
 
 
-def _run() -> None:
+@program()
+def main() -> None:
+    """Print a table."""
     rows, skipped = [], []
     for part in PARTS:
         try:
@@ -165,7 +166,3 @@ def _run() -> None:
             skipped.append(f"skipped: {error}")
     print(markdown.table(HEAD, [cells for _, cells in sorted(rows, key=lambda row: -row[0])]))
     print("\n".join(skipped))
-
-
-if __name__ == "__main__":
-    sys.exit(ended(_run))

@@ -17,7 +17,6 @@ and a host that grows with GPUs and layers. It needs the measured runs.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,7 @@ from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
 from experiments.profiles import derive
 from experiments.profiles.scaling import model
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from experiments.studies.markdown import by_column
 from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
 from simlora.core.errors import InputError
@@ -232,14 +231,10 @@ def sheets(made: Sequence[Calibration]) -> str:
     return by_column("what comes out, ms", columns)
 
 
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the files; print what was fitted and what comes out."""
     if not available():
         raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
     found = [save(folder / f"{name(shape, tp)}.yaml", as_yaml(shape, tp)) for shape, tp in ALL]
     print(fits(), sheets(found), sep="\n\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

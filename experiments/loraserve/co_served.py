@@ -8,7 +8,6 @@ Figure 6's lengths, and one GPU.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -137,7 +136,3 @@ def main(folder: Path) -> None:
     path = folder / "figure_1_rank_8.png"
     figure = draw(found)
     save(figure, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,6 @@ stated: it is taken to be one GPU, where adapters weigh most.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from matplotlib import pyplot as plt
@@ -190,7 +189,3 @@ def main(folder: Path) -> None:
     for key, figure in figures.items():
         path = folder / f"{key}.png"
         save(figure, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -10,7 +10,6 @@ which the claims are judged. What Toppings' own authors publish (CaraServe, Algo
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -109,7 +108,3 @@ def main(folder: Path, jobs: int) -> None:
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
     )
     save(draw(found), folder / "rates.png")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,7 +12,6 @@ that requests of one minute were for.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,7 +228,3 @@ def main(folder: Path) -> None:
     for name, figure in {"figure_12": draw_12(open_trace), "figure_18": draw_18(by_rate)}.items():
         path = folder / f"{name}.png"
         save(figure, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

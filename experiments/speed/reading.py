@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gzip
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from experiments.speed.process import printed, ran
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 
 CHILD = """
@@ -92,7 +91,7 @@ def line(suffix: str, file_bytes: int, found: dict[str, float]) -> str:
     )
 
 
-@command(
+@program(
     option("--requests", type=int, nargs="+", default=[1_000_000], help="the sizes (default: 10^6)"),
     option("--formats", choices=FORMATS, nargs="+", default=FORMATS, help="the formats (default: all)"),
 )
@@ -107,7 +106,3 @@ def main(requests: Sequence[int], formats: Sequence[str]) -> None:
                 path = Path(folder, f"trace{suffix}")
                 write(size, path)
                 print(line(suffix, path.stat().st_size, measure(path)), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

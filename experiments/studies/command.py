@@ -88,6 +88,18 @@ def command(
     return made_of
 
 
+def program(*options: Option, **how: Any) -> Callable[[Callable[..., int | None]], Main]:
+    """Return the same, which also runs where the module is the program: so it stands last in its module."""
+
+    def made_of(does: Callable[..., int | None]) -> Main:
+        main = command(*options, **how)(does)
+        if does.__module__ == "__main__":
+            sys.exit(main())
+        return main
+
+    return made_of
+
+
 def _ready(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"folder": made(given["folder"])} if "folder" in given else given
 

@@ -30,7 +30,7 @@ from experiments.fidelity.vllm.rows import GPU, Row, read
 from experiments.fidelity.vllm.table import medians
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
@@ -137,7 +137,7 @@ def provenance(
     }
 
 
-@command(
+@program(
     option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
     option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
     OUT,
@@ -157,7 +157,3 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
         save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))
         print(f"wrote {path}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
