@@ -66,16 +66,16 @@ def caraserve_adapter() -> Iterator[Comparison]:
 
 def dlora_switch() -> Iterator[Comparison]:
     """Three iterations take 300 ms unmerged, and 250 ms after merging first. Source: dLoRA (OSDI'24) §4.2."""
-    from experiments.dlora.example import PUBLISHED_MS, milliseconds
+    from experiments.dlora.slower import EXAMPLE_MS, example_ms
 
-    for system, published_ms in PUBLISHED_MS.items():
-        ours_ms = milliseconds(system)
+    for system, published_ms in EXAMPLE_MS.items():
+        ours_ms = example_ms(system)
         yield Comparison(f"{system}: {ours_ms:g} ms, {published_ms} in the paper", ours_ms == published_ms)
 
 
 def dlora_ilp() -> Iterator[Comparison]:
     """A plan takes milliseconds. Source: dLoRA (OSDI'24) §5.2."""
-    from experiments.dlora.overhead import solved_within_milliseconds
+    from experiments.dlora.replicas import solved_within_milliseconds
 
     yield from solved_within_milliseconds()
 

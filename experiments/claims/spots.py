@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from experiments.studies.found import runs
 from experiments.studies.metrics import METRICS
-from experiments.studies.points import Point, point, seeded
+from experiments.studies.points import Point, point
 from experiments.studies.reading import known
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
@@ -58,7 +59,7 @@ class Spot:
     @property
     def points(self) -> list[Point]:
         """The runs that it is about."""
-        return [seeded(self.point, seed) for seed in self.seeds] or [self.point]
+        return runs(self.point, self.seeds)
 
     def number(self, figures: Figures) -> float:
         """Return the number."""

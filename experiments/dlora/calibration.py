@@ -128,6 +128,11 @@ def prefill_share(calibration: Calibration, adapters: int) -> float:
     return OneHotEinsum(calibration).prefill_s(work) / calibration.need("prefill.per_token_s")
 
 
+def lora_cost() -> list[float]:
+    """Return BA x over W x of Llama-2-7B where the GPU is the bottleneck: a prefill of 16 adapters."""
+    return [prefill_share(calibrations.load(name(*MEASURED)), BATCH)]
+
+
 def switch_s(calibration: Calibration) -> float:
     """Return what it takes to merge an adapter, or to take one out."""
     return Merge(calibration).merge_s(model(calibration.model).adapter_bytes(RANK) // calibration.tp)

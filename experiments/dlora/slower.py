@@ -14,11 +14,14 @@ from typing import Any
 
 from experiments.dlora.calibration import DERIVED, MEASURED, name
 from experiments.studies.command import into, program
+from simlora.api import simulate
 from simlora.calibrate.calibration_file import committed, derived, published, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
 LONGER_MS = (4, 8, 12)
 LINK_GB = (10, 3)
+EXAMPLE_MS = {"dlora_unmerged_only": 300, "dlora_merged_only": 250}
+"""dLoRA (OSDI'24) §4.2: 300 ms if it stays unmerged; 250 ms if the adapter is merged at the beginning."""
 COMMAND, DATE = "python -m experiments.dlora.slower", "2026-11-22"
 
 
@@ -73,6 +76,14 @@ def example() -> dict[str, Any]:
         "adapter_load": {"latency_s": 0.0, "bytes_per_s": 31.5077e9},
         "merge": {"intercept_s": 0.1, "per_byte_s": 0.0},
     }
+
+
+def example_ms(system: str) -> float:
+    """Return what the example's request of three iterations takes, simulated, to a nanosecond."""
+    workload = ("workload=file", f"workload.path={FOLDER / 'example.csv'}")
+    overrides = (f"system={system}", f"calibration={FOLDER / 'example.yaml'}", *workload)
+    summary = simulate([*overrides, "timeline=false", "report=false", "progress=false"]).summary
+    return round(1e3 * float(summary["latency_s"]["mean"]), 6)
 
 
 @program(into(FOLDER))

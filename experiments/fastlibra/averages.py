@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
-from experiments.studies.command import command
+from experiments.studies.command import program
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
@@ -112,7 +112,7 @@ def many() -> list[float]:
     ]
 
 
-@command(epilog=HELP)
+@program(epilog=HELP)
 def main() -> None:
     """Print the averages."""
     published = {"wom": "1.27, 1.18, 19.8 %", "wos": "1.24, 1.15, 17.2 %", "wol": "1.13, 1.11, 13.1 %"}

@@ -21,7 +21,7 @@ from experiments.dlora import calibration as dlora
 from experiments.profiles import derive
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
-from experiments.studies.command import command, into, option
+from experiments.studies.command import into, option, program
 from experiments.studies.markdown import by_column
 from simlora.calibrate.calibration_file import CALIBRATIONS, derived, save, written
 from simlora.core.errors import InputError
@@ -233,7 +233,7 @@ def table(sheets: Sequence[Sheet]) -> str:
     return by_column("ms, unless it says otherwise", columns)
 
 
-@command(
+@program(
     option("--peer-link", choices=LINKS, help="another link between the cards of a replica"),
     into(CALIBRATIONS),
 )

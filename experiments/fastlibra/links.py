@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.fastlibra.calibration import setting
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from simlora.calibrate.calibration_file import committed, derived, save, written
 
 FOLDER = Path(__file__).parent / "what_if"
@@ -28,7 +28,7 @@ def slower(gb_per_s: float) -> dict[str, Any]:
     return tree
 
 
-@command(into(FOLDER))
+@program(into(FOLDER))
 def main(folder: Path) -> None:
     """Write the files."""
     for gb_per_s in LINK_GB:

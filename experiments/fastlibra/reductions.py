@@ -16,12 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.command import JOBS, command, into
-from experiments.studies.draw import COLOURS, INK, plain, write
+from experiments.studies.command import JOBS, into, program
 from experiments.studies.points import Point, points
 from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
@@ -176,36 +172,6 @@ def _bar(cell: Cell, metric: str, system: str) -> float:
     return float(value) if metric == "peak_rps" else fmean(value)
 
 
-def draw(found: Sequence[Cell]) -> Figure:
-    """Return the figure: TTFT, TPOT and peak, a column a scenario, a group of bars a model and number of adapters."""
-    rows = (("ttft_s", "mean TTFT (s)"), ("tpot_s", "mean TPOT (ms)"), ("peak_rps", "peak (requests/s)"))
-    titles = {"fastlibra": "FastLibra", "vllm": "vLLM (static)", "slora": "S-LoRA"}
-    figure, axes = plt.subplots(3, 3, figsize=(13, 8), layout="constrained", sharex="col")
-    for column, (scenario, title) in enumerate(SCENARIOS.items()):
-        here = [cell for cell in found if cell.scenario == scenario]
-        here.sort(key=lambda cell: (int(cell.model.removesuffix("B")), cell.adapters))
-        for row, (metric, label) in enumerate(rows):
-            ax = axes[row][column]
-            for index, (system, name) in enumerate(titles.items()):
-                factor = 1e3 if metric == "tpot_s" else 1.0
-                heights = [factor * _bar(cell, metric, system) for cell in here]
-                at = [i + 0.27 * (index - 1) for i in range(len(here))]
-                ax.bar(at, heights, 0.25, color=COLOURS[index], label=name)
-            if metric == "ttft_s":
-                ax.set(yscale="log", title=title)
-                ax.axhline(LIMIT_S, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-            ax.set_xticks(range(len(here)), [f"{c.model}\n{c.adapters}" for c in here], fontsize="small")
-            plain(ax)
-            if column == 0:
-                ax.set_ylabel(label)
-    axes[0][0].legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        "FastLibra, Figure 11 · means over rates up to FastLibra's peak; below: model and adapters",
-        fontsize="medium",
-    )
-    return figure
-
-
 def lines(found: Sequence[Cell]) -> Iterator[str]:
     """Yield what the authors say of the figure, beside ours."""
     said = {"ttft_s": ("TTFT", (60.3, 50.1)), "tpot_s": ("TPOT", (33.9, 28.6))}
@@ -226,11 +192,10 @@ def lines(found: Sequence[Cell]) -> Iterator[str]:
         yield f"peak {ahead(found, other):.2f} times {other}'s (published {theirs}), which has none in {none} cells"
 
 
-@command(into("outputs/fastlibra"), JOBS, epilog=HELP)
+@program(into("outputs/fastlibra"), JOBS, epilog=HELP)
 def main(folder: Path, jobs: int) -> None:
-    """Draw Figure 11 and print its reductions."""
+    """Write Figure 11 as CSV and print its reductions."""
     found = cells(jobs)
-    write(draw(found), folder / "figure_11.png")
     with (folder / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)
@@ -239,6 +204,6 @@ def main(folder: Path, jobs: int) -> None:
         for cell in found:
             numbers = [_bar(cell, metric, system) for metric, system in bars]
             table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
-    print(f"figure_11 -> {folder}/figure_11.png, .csv")
+    print(f"figure_11 -> {folder}/figure_11.csv")
     for line in lines(found):
         print(f"  {line}")

@@ -1,4 +1,4 @@
-"""What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates [--out DIR]`.
+"""What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates`.
 
 The highest rate, in whole requests a second, at which the 95th percentile of TTFT stays within 10 s on the
 production-like trace, of five systems with 50, 100 and 200 adapters. P95 over the rate is the study figure_17.
@@ -13,14 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-
 from experiments.loraserve.carried import Servers, highest_rps
 from experiments.studies import markdown
-from experiments.studies.command import JOBS, command, into
-from experiments.studies.draw import COLOURS, plain, save
+from experiments.studies.command import JOBS, program
 from experiments.studies.study import read
 from simlora.api.cache import HELP
 
@@ -83,28 +78,11 @@ def table(found: Rates) -> str:
     return markdown.table(head, rows)
 
 
-def draw(found: Rates) -> Figure:
-    """Draw the rates, a group of bars for each number of adapters."""
-    figure, ax = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
-    width = 0.8 / len(SYSTEMS)
-    for order, system in enumerate(SYSTEMS):
-        at = np.arange(len(ADAPTERS)) + (order + 0.5) * width - 0.4
-        ax.bar(at, [found[system, n] for n in ADAPTERS], 0.92 * width, color=COLOURS[order], label=system)
-    ax.set_xticks(range(len(ADAPTERS)), [f"{n} adapters" for n in ADAPTERS])
-    ax.set_ylabel("requests/s within a P95 of TTFT of 10 s", fontsize="small")
-    plain(ax)
-    ax.tick_params(labelsize="small")
-    figure.legend(loc="outside lower center", ncols=len(SYSTEMS), fontsize="small", frameon=False)
-    figure.suptitle("LoRAServe, Figure 17 · what four servers carry", fontsize="medium")
-    return figure
-
-
-@command(into("outputs/loraserve"), JOBS, epilog=HELP)
-def main(folder: Path, jobs: int) -> None:
-    """Print the rates and draw them."""
+@program(JOBS, epilog=HELP)
+def main(jobs: int) -> None:
+    """Print the rates."""
     found = rates(jobs)
     print(table(found))
     print(
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
     )
-    save(draw(found), folder / "rates.png")

@@ -1,23 +1,16 @@
-"""What commands have in common; and the one of every paper: `python -m experiments.<paper> [study …] [--out DIR]`."""
+"""What commands have in common: options, folders to write into, and how they end."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from experiments.studies import measured
-from experiments.studies.draw import draw
-from experiments.studies.gathered import complaints, gather, write_csv
-from experiments.studies.points import points
 from experiments.studies.reading import known
-from experiments.studies.running import run_all
-from experiments.studies.study import Study, files, read_all
-from simlora.api.cache import HELP
+from experiments.studies.study import Study
 from simlora.cli.guarded import DONE, guarded
 from simlora.core.errors import InputError
 
@@ -25,23 +18,6 @@ PROJECT = Path(__file__).resolve().parents[2]
 Option = tuple[tuple[str, ...], dict[str, Any]]
 Main = Callable[..., int]
 """Takes the arguments of a command line, or those of the process, and returns the exit status."""
-
-
-def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
-    """Simulate and draw a paper's studies; 0 when done, 2 for bad input, 130 when interrupted."""
-    paper = folder.name
-    parser = argparse.ArgumentParser(
-        prog=f"python -m experiments.{paper}",
-        description=f"Simulate the figures and tables of {paper}, and draw them beside the published points.",
-        epilog=HELP,
-    )
-    names = ", ".join(sorted(path.stem for path in files(folder))[:2])
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"{names}, … (default: all)")
-    parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    out = options.out or Path("outputs") / paper
-    return ended(lambda: _draw_all(chosen(read_all(folder), options.studies), out, options.jobs))
 
 
 def parser_of(module: str, about: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
@@ -161,20 +137,3 @@ def writable(path: Path, option: str) -> Path:
 def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
     """Return the studies of these names, all if there are none. Raises InputError with the nearest ones."""
     return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
-
-
-def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
-    rows = measured.rows()
-    for path in measured.missing(studies):
-        print(f"skipped the measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
-    made(out)
-    outcomes = run_all([point for study in studies for point in points(study)], jobs)
-    for study in studies:
-        gathered = gather(study, outcomes, rows)
-        draw(study, gathered, out / f"{study.name}.png")
-        write_csv(out / f"{study.name}.csv", study, gathered)
-        print(f"{study.name}: {study.title} -> {out / study.name}.png, .csv")
-        for line in textwrap.wrap(study.note, 106):
-            print(f"  {line}")
-        for complaint in complaints(gathered):
-            print(f"  not simulated: {complaint}")

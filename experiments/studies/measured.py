@@ -8,10 +8,12 @@ a point's run, and whether a row's key names it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
+from experiments.dlora import measured as dlora
 from experiments.fidelity import rows as slora_rows
 from experiments.fidelity.vllm import rows as vllm_rows
 from experiments.measured import measured_dir
@@ -35,7 +37,7 @@ def rows() -> list[Row] | None:
     return [row for each, path in paths if path.exists() for row in each.read(path)] or None
 
 
-def missing(studies: Iterable[Study]) -> list[str]:
+def missing_of(studies: Iterable[Study]) -> list[str]:
     """Return the files that these studies would look into and that are not there."""
     wanted = {schema(series.system).FILE for study in studies for series in study.series}
     return sorted(str(measured_dir() / name) for name in wanted if not (measured_dir() / name).exists())
@@ -56,6 +58,25 @@ def published(study: Study, point: Point, measured: Sequence[Row] | None) -> dic
             for metric, value in _figures(row.columns, study.metrics).items():
                 found.setdefault(metric, []).append(value)
     return found
+
+
+class Beside(NamedTuple):
+    """What a folder's studies are drawn beside: what was published of a point, files that are missing, and targets."""
+
+    published: Callable[[Study, Point], Mapping[str, list[Any]]]
+    missing: Sequence[str]
+    targets_s: Mapping[str, float] = {}
+
+
+def beside(folder: Path, studies: Iterable[Study] = ()) -> Beside:
+    """Return what the studies of a folder are drawn beside: of dLoRA what its artifact plots, or else measured rows."""
+    if folder.resolve() == dlora.FOLDER:
+        theirs = dlora.read()
+        missing = [] if theirs else [str(dlora.path())]
+        theirs = theirs or dlora.Measured({})
+        return Beside(lambda study, point: theirs.of(point), missing, dlora.TARGETS_S)
+    found = rows()
+    return Beside(lambda study, point: published(study, point, found), missing_of(studies))
 
 
 def _also(study: Study, point: Point) -> dict[str, Any]:

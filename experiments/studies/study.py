@@ -151,6 +151,16 @@ def papers(file: str, folder: Path = EXPERIMENTS) -> dict[str, Path]:
     return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{file}"))}
 
 
+def read_seeds(folder: Path) -> list[int]:
+    """Return the seeds over which a paper's claims are judged; none: each run has that of its settings."""
+    path = folder / "claims.yaml"
+    return (
+        listed(check(load(path), str(path), ("claims",), ("seeds",)).get("seeds", []))
+        if path.exists()
+        else []
+    )
+
+
 def files(folder: Path) -> list[Path]:
     """Return the files of a paper's folder that are studies."""
     return [path for path in folder.glob("*.yaml") if path.stem not in NO_STUDIES]

@@ -83,15 +83,14 @@ def test_the_measured_ratios_are_those_of_the_runs() -> None:
     assert ranks.measured_relative(data, "llama_7b", 4) is None
 
 
-def test_the_figures_are_drawn_without_the_runs(
+def test_the_figures_are_printed_without_the_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path / "nowhere"))
-    assert ranks.main(["--out", str(tmp_path)]) == 0
+    assert ranks.main([]) == 0
     printed = capsys.readouterr().out
     assert "skipped the measured runs: there is no" in printed
     assert "Figure 3: 2.69 times, published 2.7" in printed
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"figure_{n}.png" for n in (3, 4, 5)]
 
 
 @pytest.mark.parametrize("shape, tp", ALL)

@@ -1,21 +1,20 @@
-"""What became of a what-if: the mean of every metric over seeds, with its interval, as a table and as CSV."""
+"""The mean of every metric of a study over seeds, with its interval, as a table and as CSV."""
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
+from experiments.studies.found import Found, written
 from experiments.studies.metrics import METRICS
-from experiments.studies.several import Several
 from experiments.studies.study import Study
 from simlora.sweeps.statistics import interval
 
 
-class Found(NamedTuple):
+class Mean(NamedTuple):
     """A metric at one point: the mean over seeds, and the ends of its 95 % interval."""
 
     mean: float
@@ -28,26 +27,26 @@ class Found(NamedTuple):
         return f"{self.mean:.4g} ± {(self.high - self.low) / 2:.2g}"
 
 
-Gathered = Mapping[tuple[str, str, Any, str], Found]
+Means = Mapping[tuple[str, str, Any, str], Mean]
 """By panel, series, x and metric."""
 
 
-def gather(study: Study, own: Sequence[Several]) -> Gathered:
+def means(study: Study, own: Sequence[Found]) -> Means:
     """Return the mean and the interval over seeds of every metric of every point that was simulated."""
     return {
-        (one.point.panel, one.point.series, one.point.x, metric): Found(fmean(had), *interval(had))
+        (one.point.panel, one.point.series, one.point.x, metric): Mean(fmean(had), *interval(had))
         for one in own
         for metric in study.metrics
         if (had := one.figures(metric))
     }
 
 
-def differences(study: Study, own: Sequence[Several], metric: str) -> Gathered:
+def differences(own: Sequence[Found], metric: str) -> Means:
     """Return by how much a metric is above that of the x with the least mean, in the same panel and series.
 
     Seed by seed, with the same requests: the interval is of the mean of these differences, and NaN at that x.
     """
-    found: dict[tuple[str, str, Any, str], Found] = {}
+    found: dict[tuple[str, str, Any, str], Mean] = {}
     for panel, series in dict.fromkeys((one.point.panel, one.point.series) for one in own):
         row = [one for one in own if (one.point.panel, one.point.series) == (panel, series)]
         whole = [one for one in row if len(one.figures(metric)) == len(one.outcomes)]
@@ -58,7 +57,7 @@ def differences(study: Study, own: Sequence[Several], metric: str) -> Gathered:
             pairs = zip(one.figures(metric), least.figures(metric), strict=True)
             apart = [its - lowest for its, lowest in pairs]
             ends = interval(apart) if one is not least else (math.nan, math.nan)
-            found[panel, series, one.point.x, metric] = Found(fmean(apart), *ends)
+            found[panel, series, one.point.x, metric] = Mean(fmean(apart), *ends)
     return found
 
 
@@ -67,7 +66,7 @@ def every_x(study: Study) -> Sequence[Any]:
     return list(dict.fromkeys(x for panel in study.panels for x in panel.x))
 
 
-def table(study: Study, found: Gathered, metric: str, of: str = "") -> str:
+def table(study: Study, found: Means, metric: str, of: str = "") -> str:
     """Return a metric as aligned text, a line a panel and series, a column a value of x; `of` heads it."""
     drawn = METRICS[metric].drawn
     head = ["", *(str(x) for x in every_x(study))]
@@ -78,7 +77,7 @@ def table(study: Study, found: Gathered, metric: str, of: str = "") -> str:
             if any(cells):
                 name = series.title if len(study.panels) == 1 else f"{panel.title}: {series.title}"
                 shown = [
-                    "" if cell is None else str(Found(*(drawn * part for part in cell))) for cell in cells
+                    "" if cell is None else str(Mean(*(drawn * part for part in cell))) for cell in cells
                 ]
                 rows.append([name, *shown])
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
@@ -94,10 +93,8 @@ def table(study: Study, found: Gathered, metric: str, of: str = "") -> str:
     return "\n".join([title, *(line.rstrip() for line in lines)])
 
 
-def write_csv(path: Path, study: Study, found: Gathered) -> None:
+def write_means(path: Path, study: Study, found: Means) -> None:
     """Write a row a point and metric: mean, low, high."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file, lineterminator="\n")
-        rows.writerow(["panel", "series", study.x.key, "metric", "mean", "low", "high"])
-        for (panel, series, x, metric), cell in found.items():
-            rows.writerow([panel, series, x, metric, *("" if math.isnan(part) else part for part in cell)])
+    head = ["panel", "series", study.x.key, "metric", "mean", "low", "high"]
+    cells = {key: ("" if math.isnan(part) else part for part in mean) for key, mean in found.items()}
+    written(path, head, ([*key, *own] for key, own in cells.items()))
