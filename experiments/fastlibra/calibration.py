@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from experiments.dlora import calibration as dlora
 from experiments.profiles import derive
@@ -23,7 +22,8 @@ from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
 from experiments.studies.command import into, option, program
 from experiments.studies.markdown import by_column
-from simlora.calibrate.calibration_file import CALIBRATIONS, derived, save, written
+from experiments.studies.provenance import provenance
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.core.errors import InputError
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
@@ -34,6 +34,8 @@ from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Mbgmv
 from simlora.latency.transfer import AdapterLoad
 
+FOLDER = Path(__file__).parent
+COMMAND = "python -m experiments.fastlibra.calibration"
 GPU = "npu_64g"
 SOURCES = {
     ("llama_7b", 1): "a100_80g-llama_2_7b-tp1",
@@ -49,7 +51,6 @@ UNUSED = ("kernels.padded_bmm.", "adapter_load.flush_s")
 """S-LoRA without its kernels and without its pool, which was not run here."""
 LINK_SHARE = 0.8
 """What a copy reaches of the rate of PCIe."""
-ASCEND = "the most that a copy to an Ascend NPU reaches (hiascend.com, mxRec's performance tuning)"
 RANKS = (32, 64)
 PROMPTS, BATCHES, CONTEXT_TOKENS = (512, 2048), (1, 16, 64), 1000
 TURN = (100, 4000)
@@ -120,53 +121,24 @@ def weights(target: Setting, head: bool = False) -> float:
     return layers + head * target.model.hidden * target.model.vocab / target.tp
 
 
-def provenance(shape: str, tp: int, peer_link: str | None = None) -> dict[str, Any]:
-    """Say where the coefficients come from."""
+def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibration:
+    """Return a calibration as it is made."""
     source, target = SOURCES[shape, tp], setting(shape, tp, peer_link)
-    theirs, ours = described(calibrations.load(source)).gpu.peer_link, target.gpu.peer_link
-    host = f"a host by layers, of {dlora.name(*dlora.MEASURED)}: what 15 ms leave beyond kernels"
-    read = "by the weights on each card over memory bandwidth"
-    done = "by the weights on each card over peak FLOP/s"
-    found = {
-        "prefill.intercept_s": derived(f"{source}: {read}; and {host}"),
-        "prefill.per_token_s": derived(f"{source}: {done}"),
-        "prefill.per_token_sq_s": derived(
-            f"{source}: attention by its arithmetic on each card over peak FLOP/s"
-        ),
-        "decode.intercept_s": derived(f"{source}: {read}; and {host}"),
-        "decode.per_sequence_s": derived(f"{source}: {done}"),
-        "decode.per_sequence_sq_s": derived(f"{source}: {done}"),
-        "decode.per_context_token_s": derived(
-            f"{source}: by the bytes of keys and values on each card over memory bandwidth"
-        ),
-        "collectives": derived(
-            f"{source}: the bandwidth by that of {ours.name} over {theirs.name}; an assumption"
-        ),
-        "kernels": derived(f"{KERNELS}: {derive.SAYS['kernels']}"),
-        "adapter_load.latency_s": derived(f"{KERNELS}: by layers, as many copies"),
-        "adapter_load.bytes_per_s": derived(f"80 % of {target.gpu.host_link.name}: {ASCEND}"),
-        "merge": derived(f"{KERNELS}: {derive.SAYS['merge']}"),
-    }
+    said = provenance(
+        FOLDER,
+        "scaled",
+        source=source,
+        kernels=KERNELS,
+        seven=dlora.name(*dlora.MEASURED),
+        ours=target.gpu.peer_link.name,
+        theirs=described(calibrations.load(source)).gpu.peer_link.name,
+        bus=target.gpu.host_link.name,
+        says=derive.SAYS,
+        command=COMMAND + (f" --peer-link {peer_link}" if peer_link else ""),
+    )
     if tp == 1:
-        del found["collectives"]
-    command = "python -m experiments.fastlibra.calibration"
-    return {
-        "kind": "derived",
-        "source": f"scaled from {source}: an A100's kernels by roofline, at the shares of its peaks that it reaches",
-        "command": f"{command} --peer-link {peer_link}" if peer_link else command,
-        "date": "2026-11-22",
-        "note": "no measurement of this NPU is published: FastLibra names neither the part, nor its memory's "
-        "bandwidth, nor the link between cards; docs/calibrations.md says what each assumption is worth",
-        "coefficients": found,
-    }
-
-
-def as_yaml(shape: str, tp: int, peer_link: str | None = None) -> str:
-    """Return the file."""
-    said = provenance(shape, tp, peer_link)
-    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": said}
-    found = coefficients(shape, tp, peer_link)
-    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
+        del said["coefficients"]["collectives"]
+    return Calibration(target.name, GPU, shape, tp, said, coefficients(shape, tp, peer_link))
 
 
 class Sheet:
@@ -244,5 +216,5 @@ def main(peer_link: str | None, folder: Path) -> None:
     sheets = []
     for shape, tp in SOURCES:
         path = folder / f"{setting(shape, tp).name}.yaml"
-        sheets.append(Sheet(save(path, as_yaml(shape, tp, peer_link))))
+        sheets.append(Sheet(save(path, text_of(calibration(shape, tp, peer_link)))))
     print(table(sheets))

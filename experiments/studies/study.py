@@ -14,7 +14,7 @@ from simlora.core.errors import InputError
 EXPERIMENTS = Path(__file__).resolve().parents[1]
 Settings = Mapping[str, Any]
 """Overrides as on the command line: `{gpu: a10g, workload.rate_rps: 2}`."""
-NO_STUDIES = ("claims", "unknowns")
+NO_STUDIES = ("claims", "unknowns", "provenance")
 """Files of a paper's folder that are something else."""
 OOM = "OOM"
 """What is printed where the model did not fit the GPU's memory."""
