@@ -9,8 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.evaluate import Row
-from experiments.claims.numbers import error_shown, shown
-from experiments.claims.verdicts import CONTRADICTS, HOLDS, NEAR, NOT_SIMULATED, OFF, VERDICTS
+from experiments.claims.verdicts import (
+    CONTRADICTS,
+    HOLDS,
+    NEAR,
+    NOT_SIMULATED,
+    OFF,
+    VERDICTS,
+    error_shown,
+    shown,
+)
 from experiments.studies.markdown import page, table
 
 WIDTH, CELL = 110, 22

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.checks import CHECKS, CURVES, spots_of
 from experiments.claims.formulas import NUMBERS
-from experiments.claims.spots import Limit, Spot, read_curve, read_spot
+from experiments.claims.spots import CHECKS, CURVES, Limit, Spot, read_curve, read_spot, spots_of
 from experiments.studies.reading import check, known, listed, load
 from experiments.studies.study import Study, read_seeds
 from simlora.core.errors import InputError

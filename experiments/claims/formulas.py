@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.checks import Comparison
+from experiments.claims.spots import Comparison
 from experiments.studies.command import option, program
 from experiments.studies.reading import known, load
 from simlora.core.errors import InputError, nearest

@@ -8,21 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.composition.drawing import draw_ahead, draw_search
-from experiments.composition.frontier import alone, in_other_worlds
+from experiments.composition.drawing import draw_ahead, draw_search, text
+from experiments.composition.frontier import alone, as_published, in_other_worlds, told_wrong
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
-from experiments.composition.own import as_published, told_wrong
 from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, markdown, verdict
-from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
 from experiments.composition.space import Space
 from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Span, carried_by_seed, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
-from experiments.cross_table.slots import exchanges
+from experiments.cross_table.slots import exchanges, parts
 from experiments.cross_table.tuning import tuned
-from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
 from experiments.studies.command import JOBS, made, option, program
 from simlora.api.cache import HELP

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.cross_table.compared import Row, compare, with_figures
-from experiments.cross_table.drawing import draw
-from experiments.cross_table.page import PICTURE, markdown, spanned, why
-from experiments.cross_table.slots import exchanges
+from experiments.cross_table.page import PICTURE, draw, markdown, spanned, why
+from experiments.cross_table.slots import exchanges, parts
 from experiments.cross_table.tuning import tuned
-from experiments.cross_table.why import parts
 from experiments.cross_table.world import TRAINING, System, World, read
 from experiments.studies.command import JOBS, made, option, program
 from experiments.studies.reading import known

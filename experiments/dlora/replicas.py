@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from experiments.claims.checks import Comparison
-from experiments.claims.spots import Curve
+from experiments.claims.spots import Comparison, Curve
 from experiments.dlora.measured import FOLDER, SEEDS
 from experiments.studies.command import program
 from experiments.studies.found import Found, of_study, runs
 from experiments.studies.points import Point
+from experiments.studies.running import of_run
 from experiments.studies.study import Study, read
-from experiments.studies.tables import of_run
 from simlora.api import simulate
 from simlora.results.result import Result
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.dlora import calibration as dlora
-from experiments.profiles import derive
+from experiments.profiles import scaling
 from experiments.profiles.scaling import Setting, gpu, model
 from experiments.profiles.tables import MATRICES
 from experiments.studies.command import into, option, program
@@ -71,7 +71,7 @@ def described(calibration: Calibration) -> Setting:
 def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str, float]:
     """Return the coefficients of a calibration by dotted name."""
     target, kernels = setting(shape, tp, peer_link), calibrations.load(KERNELS)
-    lora = derive.lora(kernels, described(kernels), target)
+    lora = scaling.lora(kernels, described(kernels), target)
     found = {name: value for name, value in lora.items() if not name.startswith(UNUSED)}
     found["adapter_load.bytes_per_s"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
     return iterations(calibrations.load(SOURCES[shape, tp]), target) | found
@@ -93,7 +93,7 @@ def iterations(measured: Calibration, target: Setting) -> dict[str, float]:
     }
     found = {name: measured.need(name) * factor for name, factor in factors.items()}
     attention = ("prefill.per_token_sq_s", "decode.per_context_token_s")
-    found |= derive.attention({name: measured.need(name) for name in attention}, source, target)
+    found |= scaling.attention({name: measured.need(name) for name in attention}, source, target)
     for phase in ("prefill", "decode"):
         found[f"{phase}.intercept_s"] += host_s(target.model.layers)
     return found | collectives(measured, source, target)
@@ -133,7 +133,7 @@ def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibratio
         ours=target.gpu.peer_link.name,
         theirs=described(calibrations.load(source)).gpu.peer_link.name,
         bus=target.gpu.host_link.name,
-        says=derive.SAYS,
+        says=scaling.SAYS,
         command=COMMAND + (f" --peer-link {peer_link}" if peer_link else ""),
     )
     if tp == 1:

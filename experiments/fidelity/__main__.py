@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 
 from experiments.fidelity import base_engine, dlora, profiles, saturating, single_requests, vllm_steps
 from experiments.fidelity import report as slora
-from experiments.fidelity.cells import columns
-from experiments.fidelity.page import PAGE, write
-from experiments.fidelity.section import Section
-from experiments.fidelity.sheets import sheets
-from experiments.fidelity.unused import unused
+from experiments.fidelity.cells import columns, sheets
+from experiments.fidelity.compare import Section
+from experiments.fidelity.page import PAGE, unused, write
 from experiments.fidelity.vllm import report as vllm
 from experiments.measured import measured_dir
 from experiments.studies.command import JOBS, option, program

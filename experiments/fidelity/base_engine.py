@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.keeping import hashed, kept
+from experiments.fidelity.cells import hashed, kept
+from experiments.fidelity.compare import Section, errors_of, fenced
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced
 from experiments.scenarios import scenario
 from simlora.config.composing import choices
 from simlora.core.errors import InputError

@@ -1,15 +1,126 @@
-"""Measured against simulated: the rows of any file, each with some figures, and what is said of many of them."""
+"""Measured against simulated: rows of any file, by the figures of figures.yaml, and what is said of many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from time import monotonic
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from experiments.fidelity.figures import Figure
-from experiments.fidelity.running import in_parallel
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, errors_of, spread
+from experiments.studies.reading import load as read_sheet
+
+SHEET = Path(__file__).with_name("figures.yaml")
+
+
+class Figure(NamedTuple):
+    """What both sides have in a `column`, and how it is called: also by `short` in the JSON, by `heading` in pictures.
+
+    `widths` are those of its printed cells: median, worst, and the median in its own unit. Errors are `relative`, or in
+    that unit; those of a time are both, and in the JSON the latter end with `suffix`. `band`: the error that a picture
+    shades. `below`: rows past saturation are not judged by it.
+    """
+
+    column: str
+    label: str
+    unit: str
+    widths: str = ""
+    short: str = ""
+    heading: str = ""
+    suffix: str = ""
+    band: float = 0.1
+    relative: bool = True
+    below: bool = False
+
+    @property
+    def name(self) -> str:
+        """What its errors are called."""
+        return self.short or self.column
+
+
+def figures_of(file: str) -> tuple[Figure, ...]:
+    """Return what rows of a measured file are compared by, from figures.yaml."""
+    return tuple(Figure(column, **how) for column, how in read_sheet(SHEET)[file].items())
+
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far off one figure is on rows that nothing was fitted to: absolute relative errors."""
+
+    figure: str
+    rows: int
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """`parts` are what a note may include by name, `tree` what it may take numbers from, and what the JSON holds."""
+
+    printed: str
+    tree: Mapping[str, Any]
+    parts: Mapping[str, str]
+    plot: Plot | None = None
+    errors: Sequence[Errors] = ()
+
+    @property
+    def picture(self) -> Plot | None:
+        """The plot, if it shows anything."""
+        return self.plot if self.plot and self.plot.panels else None
+
+
+def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:
+    """Return the line of one figure, none if it was not measured."""
+    sizes = list(errors)
+    return [Errors(figure, len(sizes), **spread(sizes))] if sizes else []
+
+
+def spread(errors: ArrayLike, unit: str = "") -> dict[str, float]:
+    """Return the median and the worst of absolute errors, under keys that end with the unit."""
+    sizes = np.abs(errors)
+    return {f"median{unit}": float(np.median(sizes)), f"worst{unit}": float(sizes.max())}
+
+
+def grouped(members: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the members that have a key in common, by it, in the order in which the keys appear."""
+    found: dict[K, list[T]] = {}
+    for one in members:
+        found.setdefault(key(one), []).append(one)
+    return found
+
+
+def fenced(text: str) -> str:
+    """Return text as it is, for Markdown."""
+    return f"```\n{text}\n```"
+
+
+R = TypeVar("R")
+EVERY_S = 10.0
+"""Between two lines of progress on stderr; what takes less says nothing."""
+
+
+def in_parallel(
+    simulate: Callable[[R], dict[str, float]], rows: Sequence[R], jobs: int = -1
+) -> list[dict[str, float]]:
+    """Return the figures of all rows, in their order. `jobs`: processes, -1 is one a core."""
+    found: list[dict[str, float]] = []
+    said_s = monotonic()
+    for figures in Parallel(n_jobs=jobs, return_as="generator")(delayed(simulate)(row) for row in rows):
+        found.append(figures)
+        if monotonic() - said_s > EVERY_S:
+            print(f"{len(found)} of {len(rows)} rows", file=sys.stderr, flush=True)
+            said_s = monotonic()
+    return found
 
 
 class Row(Protocol):

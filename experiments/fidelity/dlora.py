@@ -16,8 +16,8 @@ import pandas as pd
 
 from experiments.dlora import measured
 from experiments.dlora.measured import FOLDER, SEEDS
+from experiments.fidelity.compare import Errors, Section, fenced, spread
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, fenced, spread
 from experiments.studies.found import Found, of_points
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import points

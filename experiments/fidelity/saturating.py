@@ -13,11 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fidelity.compare import Comparison, compared, counted, judged, plot
-from experiments.fidelity.figures import Figure, figures_of
-from experiments.fidelity.keeping import hashed, kept
-from experiments.fidelity.section import Section, fenced
-from experiments.fidelity.sheets import Run, runs, sheets
+from experiments.fidelity.cells import Run, hashed, kept, runs, sheets
+from experiments.fidelity.compare import (
+    Comparison,
+    Figure,
+    Section,
+    compared,
+    counted,
+    fenced,
+    figures_of,
+    judged,
+    plot,
+)
 from experiments.scenarios import scenario
 from simlora.engine.cluster.simulation import Simulation
 

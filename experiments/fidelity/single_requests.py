@@ -9,12 +9,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from experiments.fidelity.compare import Comparison, cells, compared, judged, plot
-from experiments.fidelity.figures import Figure, figures_of
-from experiments.fidelity.keeping import hashed, kept
-from experiments.fidelity.section import Section, fenced, grouped, spread
-from experiments.fidelity.sheets import Run, runs
-from experiments.loraserve.runs import EVERY, SHAPES
+from experiments.fidelity.cells import Run, hashed, kept, runs
+from experiments.fidelity.compare import (
+    Comparison,
+    Figure,
+    Section,
+    cells,
+    compared,
+    fenced,
+    figures_of,
+    grouped,
+    judged,
+    plot,
+    spread,
+)
+from experiments.loraserve.fitting import EVERY, SHAPES
 from experiments.scenarios import scenario
 from simlora.engine.cluster.simulation import Simulation
 

@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from experiments.claims.numbers import shown
-from experiments.infer.comparing import published
+from experiments.claims.verdicts import shown
+from experiments.infer.conditions import published
 from experiments.infer.drawing import draw
 from experiments.infer.evaluating import Evaluator, place, read_table, write_table
 from experiments.infer.inference import SEEDS, infer, infer_again
 from experiments.infer.saying import as_json, markdown, terminal
 from experiments.infer.unknowns import read
 from experiments.studies.command import JOBS, PROJECT, made, option, program
-from experiments.studies.draw import write
+from experiments.studies.look import write
 from experiments.studies.reading import known
 from experiments.studies.study import papers as folders_of
 from simlora.api.cache import HELP

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from experiments.fidelity import base_engine, saturating, vllm_steps
+from experiments.fidelity.cells import sheets
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
-from experiments.fidelity.sheets import sheets
 from experiments.kernels import host, slora
 from experiments.measured import measured_dir
 from experiments.studies import markdown

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.campaigns import calibration_of
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.predict import simulate
+from experiments.fidelity.predict import calibration_of, simulate
 from experiments.fidelity.rows import FIGURES, Row, read
 from experiments.measured import measured_dir
 from experiments.studies.command import option, program

@@ -29,19 +29,21 @@ from experiments.loraserve.fitting import (
     GPU,
     KERNELS,
     MEASURED,
+    RUNS,
     SLORA,
     Fit,
+    Single,
+    available,
     between,
     fit,
     kernels,
     name,
     read_s,
+    runs,
     setting,
 )
-from experiments.loraserve.runs import RUNS, available, runs
-from experiments.loraserve.single import Single
 from experiments.measured import measured_dir
-from experiments.profiles import derive
+from experiments.profiles import scaling
 from experiments.profiles.scaling import model
 from experiments.studies.command import into, program
 from experiments.studies.markdown import by_column
@@ -111,11 +113,11 @@ def calibration(shape: str, tp: int) -> Calibration:
     same_card = source.startswith(GPU)
     plain = source if same_card else f"{source}: by roofline"
     elsewhere = {
-        "kernels": f"{SLORA}: {derive.SAYS['kernels']}",
+        "kernels": f"{SLORA}: {scaling.SAYS['kernels']}",
         "latency": f"{SLORA}: by layers, as many copies",
         "flush": f"{SLORA}: by layers",
-        "merge": f"{SLORA}: {derive.SAYS['merge']}",
-        "cpu_lora": f"{CPU_LORA}: {derive.SAYS['cpu_lora']}",
+        "merge": f"{SLORA}: {scaling.SAYS['merge']}",
+        "cpu_lora": f"{CPU_LORA}: {scaling.SAYS['cpu_lora']}",
     }
     host = f"{SLORA} less {ALONE} by layers on one GPU, and for each further one what {eight} have; linear in GPUs"
     hosted = f"{plain}, and a host: {host}"

@@ -15,7 +15,7 @@ import numpy as np
 from experiments.studies import markdown
 from experiments.studies.command import program
 from experiments.studies.points import Point
-from experiments.studies.tables import of_run
+from experiments.studies.running import of_run
 from simlora.results.result import Result
 
 LOWEST = 8

@@ -7,9 +7,7 @@ stated: it is taken to be one GPU, where adapters weigh most.
 
 from __future__ import annotations
 
-from experiments.loraserve.fitting import name
-from experiments.loraserve.runs import RUNS, Runs, available, runs
-from experiments.loraserve.single import Single
+from experiments.loraserve.fitting import RUNS, Runs, Single, available, name, runs
 from experiments.studies.command import program
 from experiments.studies.markdown import by_column
 from simlora.latency import calibration as calibrations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.loraserve.carried import Servers, highest_rps
+from experiments.loraserve.rates import Servers, highest_rps
 from experiments.studies.command import option, program
 from experiments.studies.study import read
 from simlora import capacity

@@ -11,9 +11,8 @@ from pathlib import Path
 
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
-from experiments.profiles.build import Built, attention, build, entries
-from experiments.profiles.fits import Fit
-from experiments.profiles.write import as_yaml
+from experiments.profiles.build import Built, as_yaml, attention, build, entries
+from experiments.profiles.sums import Fit
 from experiments.studies.command import option, program
 from simlora.calibrate.calibration_file import save
 from simlora.core.errors import InputError

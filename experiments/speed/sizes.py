@@ -16,8 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.speed.process import nothing, ran
-from experiments.speed.reading import FORMATS, write
+from experiments.speed.reading import FORMATS, nothing, ran, write
 from experiments.speed.scenarios import RATE_RPS, Speed
 from experiments.studies.command import option, program
 from simlora.core.build import BUILD

@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.speed.phases import PHASES
-from experiments.speed.process import ran
-from experiments.speed.reading import FORMATS, write
+from experiments.speed.reading import FORMATS, ran, write
 from experiments.speed.scenarios import RATE_RPS
 from experiments.studies.command import option, program
 from simlora.core.build import BUILD

@@ -13,16 +13,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-
-from experiments.studies.found import Found
-from experiments.studies.metrics import METRICS, SHARES
-from experiments.studies.study import OOM, Panel, Study
-from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED
-
-matplotlib.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
@@ -30,12 +22,15 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from experiments.studies.found import Found
+from experiments.studies.look import COLOURS, DPI, INK, plain, write
+from experiments.studies.metrics import METRICS, SHARES
+from experiments.studies.study import OOM, Panel, Study
+from simlora.sweeps.outcome import DOES_NOT_FIT, NOT_SIMULATED
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#2b6cd4", "#d08700", "#0e8f7e", "#b0417d", "#6b6f76", "#7a5ac8", "#6b3f1d")
-"""Blue, amber, teal, plum, grey, violet, brown: told apart with the common kinds of colour blindness."""
-INK, GRID = "#1b1d21", "#e2e3e1"
 OURS: dict[str, Any] = {"marker": "o", "markersize": 4, "clip_on": False, "in_layout": False}
 HOLLOW: dict[str, Any] = {"markeredgewidth": 1.4, "linestyle": "none", "clip_on": False, "in_layout": False}
 THEIRS: dict[str, Any] = HOLLOW | {"marker": "D", "markersize": 7, "markerfacecolor": "none"}
@@ -50,30 +45,10 @@ ALIKE, MOSTLY = 0.01, 0.75
 """How far two curves may differ, and at what share of their points, to be one on the other."""
 MOST_ACROSS, WIDE, LETTERS, MANY = 4, 3.0, 10, 6
 """Plots beside each other, inches of one, letters of a tick in an inch; categories above which names stand upright."""
-DPI = 150
 TARGET = "target, "
 """How the label of a target's line begins."""
 Ends = Callable[[Sequence[float]], tuple[float, float]]
 """How far the seeds of a point are apart: least and most, or an interval of their mean."""
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Write a figure as PNG, and say where it is."""
-    write(figure, path)
-    print(path)
-
-
-def write(figure: Figure, path: Path, dpi: int = DPI) -> None:
-    """Write a figure as PNG, of the same bytes for the same data: without the version of what drew it."""
-    figure.savefig(path, dpi=dpi, metadata={"Software": None})
-    plt.close(figure)
-
-
-def plain(ax: Axes, axis: Literal["both", "x", "y"] = "y", **look: Any) -> None:
-    """Leave of a plot's frame left and bottom, with lines of a grid across an axis, behind what is drawn."""
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(axis=axis, color=GRID, **look)
-    ax.set_axisbelow(True)
 
 
 def least_to_most(values: Sequence[float]) -> tuple[float, float]:

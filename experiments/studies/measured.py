@@ -3,24 +3,38 @@
 A run is found by what was run, not by a list of rows: system, GPU, model, ranks and all of the workload's
 parameters are those of the point's settings. A study, panel or series may ask for other values with `measured`, and
 for texts that match a pattern: `source: "*_cv_*"`. Each of the two modules knows a file: its rows, which of them is
-a point's run, and whether a row's key names it.
+a point's run, and whether a row's key names it. A calibration keeps the keys of its fitted rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from experiments.dlora import measured as dlora
 from experiments.fidelity import rows as slora_rows
-from experiments.fidelity.vllm import rows as vllm_rows
+from experiments.fidelity.vllm import predict as vllm_rows
 from experiments.measured import measured_dir
 from experiments.studies import slora_runs, vllm_runs
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point
 from experiments.studies.study import Study
+
+
+def was_fitted(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
+    """Whether coefficients were fitted to the published run of these settings. Campaign and pool do not count."""
+    runs = schema(str(settings["system"]))
+    return any(runs.is_keyed(key, settings) for key in _keys(summary))
+
+
+def _keys(summary: Mapping[str, Any]) -> Iterator[str]:
+    provenance = summary.get("calibration", {}).get("provenance", {})
+    yield from provenance.get("fitted_rows", ())
+    for added in provenance.get("additions", {}).values():
+        yield from added.get("fitted_rows", ())
+
 
 Row = slora_rows.Row | vllm_rows.Row
 SCHEMAS = (slora_runs, vllm_runs)

@@ -10,8 +10,16 @@ from pathlib import Path
 from experiments.studies import measured
 from experiments.studies.command import chosen, ended, made
 from experiments.studies.draw import draw
-from experiments.studies.found import Found, complaints, of_points, write_csv
-from experiments.studies.intervals import differences, means, table, write_means
+from experiments.studies.found import (
+    Found,
+    complaints,
+    differences,
+    means,
+    of_points,
+    table,
+    write_csv,
+    write_means,
+)
 from experiments.studies.points import points
 from experiments.studies.study import Study, files, read_all, read_seeds
 from simlora.api.cache import HELP

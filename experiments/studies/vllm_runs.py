@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from experiments.fidelity.vllm.predict import SEQUENCES, STEP_TOKENS
-from experiments.fidelity.vllm.rows import GPU, LISTS, MODELS, Row, read
+from experiments.fidelity.vllm.predict import GPU, LISTS, MODELS, SEQUENCES, STEP_TOKENS, Row, read
 from experiments.studies.slora_runs import same
 
 __all__ = ["FILE", "Row", "finder", "is_keyed", "read"]

@@ -172,7 +172,9 @@ def test_measured_points_are_found_by_study_series_and_x() -> None:
     theirs = measured.read()
     assert theirs is not None
     found = {
-        (point.study, point.panel, point.series, point.x): dict(theirs.of(point))
+        (point.study, point.panel, point.series, point.x): {
+            name: one for name, (one,) in theirs.of(point).items()
+        }
         for point in ALL
         if theirs.of(point)
     }
@@ -289,7 +291,7 @@ def test_replicas_are_told_apart_and_inference_takes_nearly_all(
     assert replicas.main([]) == 0
     printed = capsys.readouterr().out
     assert "Figure 2(b), share of queueing, worst replica over best" in printed
-    assert "Figure 13, vLLM (DP), 18 requests/s: busy" in printed
+    assert "Figure 13, dLoRA, 18 requests/s: busy" in printed
     assert "if it waited for plans" in printed
     assert all(ratio >= 1 for ratio in replicas.imbalance())
     (least,) = replicas.least_inference()

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.compare import Comparison
-from experiments.fidelity.running import in_parallel
+from experiments.fidelity.compare import Comparison, in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.rows import Row, read
-from experiments.fidelity.vllm.table import groups, medians, past, table
+from experiments.fidelity.vllm.predict import Row, read
+from experiments.fidelity.vllm.report import groups, medians, past, table
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
 from tests.experiments import test_fidelity

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from experiments.claims import __main__ as board
 from experiments.infer import __main__ as command
-from experiments.infer.coming_out import off_by
-from experiments.infer.comparing import HOLDS, TARGET, t
-from experiments.infer.conditions import under
-from experiments.infer.emulating import Emulator
+from experiments.infer.conditions import HOLDS, TARGET, t, under
+from experiments.infer.emulating import Emulator, posterior
 from experiments.infer.evaluating import (
     Evaluation,
     Evaluator,
@@ -28,8 +26,7 @@ from experiments.infer.evaluating import (
     place,
     read_table,
 )
-from experiments.infer.inference import SEEDS, infer
-from experiments.infer.posterior import posterior
+from experiments.infer.inference import SEEDS, infer, off_by
 from experiments.infer.saying import NOT_FOUND, true_under
 from experiments.infer.searching import design, differences
 from experiments.infer.unknowns import Unknowns, read

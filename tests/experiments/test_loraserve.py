@@ -10,16 +10,7 @@ from pathlib import Path
 import pytest
 
 import experiments.loraserve
-from experiments.loraserve import (
-    carried,
-    co_served,
-    improvements,
-    operating_points,
-    rates,
-    scaling,
-    servers,
-    shares,
-)
+from experiments.loraserve import co_served, improvements, operating_points, rates, scaling, servers, shares
 from experiments.studies.points import Point, points
 from experiments.studies.running import run_all
 from experiments.studies.study import read_all
@@ -110,12 +101,12 @@ def test_a_search_ends_at_the_last_step_within_the_slo(
         rounds.append([run.x for run in here])
         return {run.overrides: Outcome(RAN, {"ttft_s": {"p95": 10.0 * run.x / limit}}) for run in here}
 
-    monkeypatch.setattr(carried, "run_all", simulated)
+    monkeypatch.setattr(rates, "run_all", simulated)
     study = STUDIES["figure_17"]
     curves = [
-        carried.Servers(study, panel, "loraserve", start, step) for panel, step in (("few", 1), ("many", 3))
+        rates.Servers(study, panel, "loraserve", start, step) for panel, step in (("few", 1), ("many", 3))
     ]
-    assert carried.highest_rps(curves) == [int(limit), limit // 3 * 3]
+    assert rates.highest_rps(curves) == [int(limit), limit // 3 * 3]
     assert rounds[0] == [start, 3 * round(start / 3)]
     assert max(map(len, rounds)) == 2
 

@@ -9,9 +9,7 @@ import pytest
 
 from experiments.loraserve import fitting, ranks
 from experiments.loraserve.calibration import ALL
-from experiments.loraserve.fitting import MEASURED
-from experiments.loraserve.runs import OUTPUT_TOKENS, RUNS, available, runs
-from experiments.loraserve.single import Single
+from experiments.loraserve.fitting import MEASURED, OUTPUT_TOKENS, RUNS, Single, available, runs
 from experiments.measured import measured_dir
 from simlora.api import simulate
 from simlora.latency import calibration as calibrations

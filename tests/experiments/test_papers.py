@@ -17,7 +17,7 @@ from experiments.fastlibra import calibration as fastlibra
 from experiments.fastlibra import links
 from experiments.loraserve import calibration as loraserve
 from experiments.loraserve import fitting
-from experiments.loraserve.runs import available
+from experiments.loraserve.fitting import available
 from experiments.studies.points import Point, points
 from experiments.studies.study import read_all
 from simlora.calibrate.calibration_file import CALIBRATIONS

@@ -9,8 +9,8 @@ import pytest
 
 import experiments.slora
 from experiments.claims.claim import read as read_claims
+from experiments.fidelity.predict import server, unknown
 from experiments.fidelity.rows import Row
-from experiments.fidelity.servers import server, unknown
 from experiments.measured import measured_dir
 from experiments.slora.late_start import LateStart
 from experiments.studies import measured

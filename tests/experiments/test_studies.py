@@ -10,7 +10,7 @@ from PIL import Image
 
 from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
-from experiments.studies import measured, tables
+from experiments.studies import measured, running
 from experiments.studies.draw import draw
 from experiments.studies.found import Found, write_csv
 from experiments.studies.points import points
@@ -191,10 +191,10 @@ def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
 
 def test_a_number_of_a_run_s_tables_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = next(points(read(a_study(tmp_path))))
-    first = tables.of_run(run, longest_s)
+    first = running.of_run(run, longest_s)
     assert first > 0
-    monkeypatch.setattr(tables, "simulate", lambda overrides: pytest.fail("simulated again"))
-    assert tables.of_run(run, longest_s) == first
+    monkeypatch.setattr(running, "simulate", lambda overrides: pytest.fail("simulated again"))
+    assert running.of_run(run, longest_s) == first
 
 
 def longest_s(result: Result) -> float:

@@ -11,7 +11,7 @@ import yaml
 
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.vllm import fit, steps
-from experiments.fidelity.vllm.rows import MODELS, Row
+from experiments.fidelity.vllm.predict import MODELS, Row
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.fidelity.vllm import pools
-from experiments.fidelity.vllm.rows import FIGURES
+from experiments.fidelity.vllm.predict import FIGURES
 from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
 
 LLAMA_TOKEN_BYTES = 2 * 32 * 8 * 128 * 2

@@ -11,7 +11,7 @@ import pytest
 
 import experiments.vllm
 from experiments.fidelity.vllm import predict
-from experiments.fidelity.vllm.rows import Row, read
+from experiments.fidelity.vllm.predict import Row, read
 from experiments.measured import measured_dir
 from experiments.scenarios import scenario
 from experiments.studies import measured, vllm_runs

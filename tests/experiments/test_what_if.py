@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.studies import simulating
-from experiments.studies.found import Found
-from experiments.studies.intervals import means, table
+from experiments.studies.found import Found, means, table
 from experiments.studies.points import points
 from experiments.studies.study import EXPERIMENTS, Study, read, read_all
 from simlora.api.preparing import composed

@@ -21,13 +21,11 @@ import pandas as pd
 from joblib import Parallel
 from scipy.optimize import least_squares
 
-from experiments.fidelity import fitting
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.fitting import Floats, evidence
+from experiments.fidelity.fit import Floats, errors_under, evidence
 from experiments.fidelity.vllm import steps
-from experiments.fidelity.vllm.predict import simulate
-from experiments.fidelity.vllm.rows import GPU, Row, read
-from experiments.fidelity.vllm.table import medians
+from experiments.fidelity.vllm.predict import GPU, Row, read, simulate
+from experiments.fidelity.vllm.report import medians
 from experiments.measured import measured_dir
 from experiments.plans import OUT, planned
 from experiments.studies.command import option, program
@@ -92,7 +90,7 @@ def fit(
 
     def at(points: Sequence[Floats]) -> list[Floats]:
         tried = [calibration(point) for point in points]
-        errors = fitting.residuals(pool, rows, tried, simulate, residuals)
+        errors = errors_under(pool, rows, tried, simulate, residuals)
         found = [np.append(own, PRIOR * point) for own, point in zip(errors, points, strict=True)]
         squares = [float(each @ each) for each in found]
         best = tried[int(np.argmin(squares))].coefficients

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.vllm.predict import overrides
+from experiments.fidelity.vllm.predict import FIGURES, Row, overrides, read
 from experiments.fidelity.vllm.report import figures, fitted
-from experiments.fidelity.vllm.rows import FIGURES, Row, read
 from experiments.measured import measured_dir
 from experiments.scenarios import scenario
 from experiments.studies.command import option, program
