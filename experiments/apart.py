@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 from scipy.optimize import brentq
 
 from experiments.studies.command import option, program
+from experiments.studies.reading import load
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.checks import whole
@@ -26,34 +27,9 @@ from simlora.latency.calibration import PASS_BY_TOKENS
 from simlora.latency.parts.composed import composed
 from simlora.sweeps import Capacity, capacity
 
-CASE = (
-    "gpu=a100_80g",
-    "model=llama_2_13b",
-    "system=vllm",
-    "engine=vllm_v0",
-    "scheduler=prefill_first",
-    "router=most_idle",
-    "workload=synthetic",
-    "workload.adapters=0",
-    "workload/prompt_tokens=fixed",
-    "workload.prompt_tokens.tokens=512",
-    "workload/output_tokens=fixed",
-    "workload.output_tokens.tokens=64",
-    "workload.duration_s=600",
-    "kernel=merged",
-    "eviction=lru",
-    "replica.adapter_memory=unified",
-    "replica.max_loras=null",
-)
-LIMITS = {"ttft_s.p90": 0.4, "tpot_s.p90": 0.04}
+SAID = load(Path(__file__).with_suffix(".yaml"))
 PREFILLS = "one of six prefills"
-CLUSTERS = {
-    "one does both": (1, 0, 1.6),
-    PREFILLS: (6, 1, 5.6),
-    "one of six decodes": (6, 5, 10.0),
-    "one prefills, one decodes": (2, 1, None),
-    "two prefill, one decodes": (3, 2, 10.0),
-}
+CLUSTERS = SAID["clusters"]
 """By name: GPUs, how many of them prefill, and the requests/s of the paper."""
 
 
@@ -82,7 +58,7 @@ def main(seeds: int) -> None:
             gpus, prefill, _ = CLUSTERS[name]
             own = [f"cluster.replicas={gpus}", f"cluster.prefill_replicas={prefill}"]
             calibration = f"calibration={slower(longer, Path(folder))}"
-            return capacity([*CASE, *own, calibration], limits=LIMITS, seeds=seeds, longest=1)
+            return capacity([*SAID["case"], *own, calibration], limits=SAID["limits"], seeds=seeds, longest=1)
 
         def beyond(longer: float) -> float:
             """Return how many requests/s one GPU that only prefills serves beyond the paper's."""
