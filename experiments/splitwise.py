@@ -27,10 +27,9 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from joblib import Parallel, delayed
 
-from experiments.measured import measured_dir
 from experiments.profiles import sums, tables
 from experiments.studies.command import JOBS, option, program
-from experiments.studies.reading import load
+from experiments.studies.reading import load, measured_dir
 from simlora import simulate
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.core.bisection import Bracket

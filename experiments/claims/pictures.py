@@ -12,13 +12,13 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from experiments.dlora import measured as artifact
-from experiments.measured import measured_dir
 from experiments.studies import draw as drawn
 from experiments.studies import measured
 from experiments.studies.command import made
 from experiments.studies.draw import draw
 from experiments.studies.found import Found, runs
 from experiments.studies.points import Point, point, points
+from experiments.studies.reading import measured_dir
 from experiments.studies.running import Watch
 from experiments.studies.study import Panel, Study, read, read_seeds
 from simlora.sweeps.outcome import Outcome

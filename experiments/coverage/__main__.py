@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from experiments.coverage import capacities, intervals, labels
+from experiments.coverage import capacities, intervals, models
 from experiments.studies.command import option, program
 from simlora.core.checks import whole
 
-TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels": labels.table}
+TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels": models.table}
 
 
 @program(

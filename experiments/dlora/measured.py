@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.measured import measured_dir
 from experiments.studies.points import Point
+from experiments.studies.reading import measured_dir
 from experiments.studies.study import read_seeds
 from simlora.core.errors import InputError
 

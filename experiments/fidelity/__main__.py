@@ -14,8 +14,8 @@ from experiments.fidelity.cells import columns, sheets
 from experiments.fidelity.compare import Section
 from experiments.fidelity.page import PAGE, unused, write
 from experiments.fidelity.vllm import report as vllm
-from experiments.measured import measured_dir
 from experiments.studies.command import JOBS, option, program
+from experiments.studies.reading import measured_dir
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 

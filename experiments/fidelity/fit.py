@@ -32,10 +32,9 @@ from experiments.fidelity.predict import (
 )
 from experiments.fidelity.report import table
 from experiments.fidelity.rows import FIGURES, Row, read
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
-from experiments.studies.command import option, program
+from experiments.studies.command import OUT, option, planned, program
 from experiments.studies.reading import load as read_sheet
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations

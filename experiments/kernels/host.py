@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from experiments.measured import measured_dir
 from experiments.studies.command import program
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.host import kernels_s, solved
 from simlora.core.errors import InputError
 from simlora.latency.parts.kernel_times import BATCHES, shipped

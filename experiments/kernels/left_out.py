@@ -17,9 +17,9 @@ from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
 from experiments.kernels import host, slora
-from experiments.measured import measured_dir
 from experiments.studies import markdown
 from experiments.studies.command import program
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.roofline import scaled
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError

@@ -16,8 +16,8 @@ import pandas as pd
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import calibration_of, simulate
 from experiments.fidelity.rows import FIGURES, Row, read
-from experiments.measured import measured_dir
 from experiments.studies.command import option, program
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations

@@ -42,12 +42,12 @@ from experiments.loraserve.fitting import (
     runs,
     setting,
 )
-from experiments.measured import measured_dir
 from experiments.profiles import scaling
 from experiments.profiles.scaling import model
 from experiments.studies.command import into, program
 from experiments.studies.markdown import by_column
 from experiments.studies.provenance import provenance
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from experiments.fastlibra import calibration as roofline
-from experiments.measured import measured_dir
 from experiments.profiles import scaling
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.reading import measured_dir
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded

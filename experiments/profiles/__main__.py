@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
 from experiments.profiles.build import Built, as_yaml, attention, build, entries
 from experiments.profiles.sums import Fit
-from experiments.studies.command import option, program
+from experiments.studies.command import OUT, option, planned, program
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import save
 from simlora.core.errors import InputError
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
 from experiments.studies import markdown
 from experiments.studies.command import program
+from experiments.studies.reading import measured_dir
 from simlora.latency.calibration import load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel

@@ -1,29 +1,24 @@
-"""What commands have in common: options, folders to write into, and how they end."""
+"""What commands have in common: options, folders to write into, plans to make all or some of, and how they end."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
 from experiments.studies.reading import known
 from experiments.studies.study import Study
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.cli.guarded import DONE, guarded
-from simlora.core.errors import InputError
+from simlora.core.errors import InputError, nearest
 
 PROJECT = Path(__file__).resolve().parents[2]
 Option = tuple[tuple[str, ...], dict[str, Any]]
 Main = Callable[..., int]
 """Takes the arguments of a command line, or those of the process, and returns the exit status."""
-
-
-def parser_of(module: str, about: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of a command, `python -m <module>`; `about` is the module's docstring."""
-    about = (about or "").split("\n\n")[0]
-    return argparse.ArgumentParser(prog=f"python -m {module}", description=about, epilog=epilog)
 
 
 def option(*names: str, **how: Any) -> Option:
@@ -53,8 +48,9 @@ def command(
         def main(arguments: Sequence[str] | None = None) -> int:
             module = sys.modules[does.__module__]
             assert module.__spec__ is not None
-            parser = parser_of(module.__spec__.name.removesuffix(".__main__"), module.__doc__, epilog)
-            parser.description = about or parser.description
+            name = module.__spec__.name.removesuffix(".__main__")
+            said = about or (module.__doc__ or "").split("\n\n")[0]
+            parser = argparse.ArgumentParser(prog=f"python -m {name}", description=said, epilog=epilog)
             for names, how in options:
                 parser.add_argument(*names, **how)
             return ended(lambda: does(**_ready(vars(parser.parse_args(arguments)))))
@@ -84,18 +80,6 @@ def shown(folder: str | Path) -> str:
     """Return a folder as a help text has it: from the project on, so that it is the same wherever that lies."""
     path = Path(folder)
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
-
-
-def alone(
-    module: str,
-    about: str | None,
-    does: Callable[[], None],
-    arguments: Sequence[str] | None,
-    epilog: str | None = None,
-) -> int:
-    """Run a command without options; `about` is the module's docstring."""
-    parser_of(module, about, epilog).parse_args(arguments)
-    return ended(does)
 
 
 def ended(does: Callable[[], int | None]) -> int:
@@ -137,3 +121,17 @@ def writable(path: Path, option: str) -> Path:
 def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
     """Return the studies of these names, all if there are none. Raises InputError with the nearest ones."""
     return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
+
+
+T = TypeVar("T")
+OUT = option(
+    "--out", type=Path, default=CALIBRATIONS, dest="folder", metavar="OUT", help="folder to write to"
+)
+
+
+def planned(names: Sequence[str], plans: Mapping[str, T]) -> list[T]:
+    """Return what is planned under these names, all if there are none. Raises InputError with the nearest names."""
+    for name in names:
+        if name not in plans:
+            raise InputError(f"there is no plan for {name!r}; {nearest(name, plans)}")
+    return [plans[name] for name in names or plans]

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from experiments.dlora import measured as dlora
 from experiments.fidelity import rows as slora_rows
 from experiments.fidelity.vllm import predict as vllm_rows
-from experiments.measured import measured_dir
 from experiments.studies import slora_runs, vllm_runs
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point
+from experiments.studies.reading import measured_dir
 from experiments.studies.study import Study
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from experiments.fastlibra import calibration
-from experiments.measured import measured_dir
 from experiments.profiles.build import Entry, summed
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.reading import measured_dir
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel

@@ -10,7 +10,7 @@ import pytest
 from experiments.loraserve import fitting, ranks
 from experiments.loraserve.calibration import ALL
 from experiments.loraserve.fitting import MEASURED, OUTPUT_TOKENS, RUNS, Single, available, runs
-from experiments.measured import measured_dir
+from experiments.studies.reading import measured_dir
 from simlora.api import simulate
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measured import measured_dir
 from experiments.profiles import __main__ as command
 from experiments.profiles import build, compare, scaling, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
 from experiments.profiles.tables import EMBEDDING, MATRICES, VECTORS
+from experiments.studies.reading import measured_dir
 from simlora.api import simulate
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations

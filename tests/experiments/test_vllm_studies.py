@@ -12,11 +12,11 @@ import pytest
 import experiments.vllm
 from experiments.fidelity.vllm import predict
 from experiments.fidelity.vllm.predict import Row, read
-from experiments.measured import measured_dir
 from experiments.scenarios import scenario
 from experiments.studies import measured, vllm_runs
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point, points
+from experiments.studies.reading import measured_dir
 from experiments.studies.simulating import main
 from experiments.studies.study import read as read_study
 from experiments.studies.study import read_all

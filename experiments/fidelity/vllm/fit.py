@@ -26,10 +26,9 @@ from experiments.fidelity.fit import Floats, errors_under, evidence
 from experiments.fidelity.vllm import steps
 from experiments.fidelity.vllm.predict import GPU, Row, read, simulate
 from experiments.fidelity.vllm.report import medians
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
-from experiments.studies.command import option, program
+from experiments.studies.command import OUT, option, planned, program
 from experiments.studies.reading import load as read_sheet
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
 from simlora.core.errors import InputError

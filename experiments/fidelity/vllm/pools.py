@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.vllm.predict import FIGURES, Row, overrides, read
 from experiments.fidelity.vllm.report import figures, fitted
-from experiments.measured import measured_dir
 from experiments.scenarios import scenario
 from experiments.studies.command import option, program
+from experiments.studies.reading import measured_dir
 from simlora.core.errors import InputError
 
 TOKENS_EACH = 368
