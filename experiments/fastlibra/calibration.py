@@ -18,7 +18,7 @@ from pathlib import Path
 
 from experiments.dlora import calibration as dlora
 from experiments.profiles import scaling
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.scaling import Setting, Single, gpu, model
 from experiments.profiles.tables import MATRICES
 from experiments.studies.command import into, option, program
 from experiments.studies.markdown import by_column
@@ -29,10 +29,8 @@ from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
-from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Mbgmv
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.kernels import LoraWork
 
 FOLDER = Path(__file__).parent
 COMMAND = "python -m experiments.fastlibra.calibration"
@@ -141,67 +139,45 @@ def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibratio
     return Calibration(target.name, GPU, shape, tp, said, coefficients(shape, tp, peer_link))
 
 
-class Sheet:
-    """What a calibration says in a reader's units: milliseconds, without adapters unless they are named."""
+def column(calibration: Calibration) -> dict[str, str]:
+    """Return a column of the table, in ms, collectives in all, without adapters unless they are named."""
+    one, alone = Single(calibration), IterationModel(calibration)
+    shape, (own, cached), rank = one.model, TURN, max(RANKS)
 
-    def __init__(self, calibration: Calibration) -> None:
-        """Take a calibration of ours; its collectives are in all that follows."""
-        self.calibration, self.tp = calibration, calibration.tp
-        self.card, self.model = gpu(calibration.gpu), model(calibration.model)
-        whole = folded(calibration, self.model)
-        self.alone, self.iteration = IterationModel(calibration), IterationModel(whole)
-        self.kernel = Mbgmv(whole)
+    def prefill_ms(tokens: int, before: int = 0) -> float:
+        return 1e3 * one.iteration.prefill_s(tokens, tokens * (tokens + 2 * before))
 
-    def prefill_ms(self, tokens: int, cached: int = 0) -> float:
-        """Return the prefill of `tokens` that follow `cached` ones."""
-        return 1e3 * self.iteration.prefill_s(tokens, tokens * (tokens + 2 * cached))
-
-    def sent_ms(self, tokens: int) -> float:
-        """Return what of a prefill is collectives."""
-        return self.prefill_ms(tokens) - 1e3 * self.alone.prefill_s(tokens, tokens**2)
-
-    def decode_ms(self, batch: int) -> float:
-        """Return a step of so many requests."""
-        return 1e3 * self.iteration.decode_s(batch, batch * CONTEXT_TOKENS)
-
-    def lora_ms(self, batch: int) -> float:
-        """Return what adapters of the highest rank add to it."""
-        rank = max(RANKS)
-        return 1e3 * self.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
-
-    def load_ms(self, size_bytes: int) -> float:
+    def load_ms(size_bytes: int) -> float:
         """Return a copy to all cards at once; each has its part and its own bus."""
-        return 1e3 * AdapterLoad(self.calibration).load_s(size_bytes // self.tp)
+        return 1e3 * one.load.load_s(size_bytes // calibration.tp)
 
-    def rows(self) -> dict[str, str]:
-        """Return a column of the table by its labels."""
-        shape = self.model
-        own, cached = TURN
-        found = {
-            "keys and values of a token, kB": f"{shape.kv_bytes_per_token / 1e3:.1f}",
-            "pool, tokens": f"{kv_token_budget(shape, self.card, self.tp):,}",
-        }
-        for rank in RANKS:
-            size, slots = shape.adapter_bytes(rank), shape.adapter_kv_tokens(rank)
-            label = f"adapter of rank {rank}: MB, tokens of the pool, ms to load"
-            found[label] = f"{size / 1e6:.0f}, {slots}, {self.load_ms(size):.1f}"
-        for tokens in PROMPTS:
-            label = f"prefill of {tokens:,} tokens, and of it between cards"
-            found[label] = f"{self.prefill_ms(tokens):.0f}, {self.sent_ms(tokens):.0f}"
-        found |= {
-            f"prefill of {own + cached:,}": f"{self.prefill_ms(own + cached):.0f}",
-            f"prefill of {own} after {cached:,} in the cache": f"{self.prefill_ms(own, cached):.0f}",
-            f"to load these {cached:,} from the host": f"{self.load_ms(cached * shape.kv_bytes_per_token):.0f}",
-        }
-        for batch in BATCHES:
-            label = f"decode step of {batch}, and adapters of rank {max(RANKS)}"
-            found[label] = f"{self.decode_ms(batch):.1f} + {self.lora_ms(batch):.1f}"
-        return found
+    found = {
+        "keys and values of a token, kB": f"{shape.kv_bytes_per_token / 1e3:.1f}",
+        "pool, tokens": f"{kv_token_budget(shape, gpu(calibration.gpu), calibration.tp):,}",
+    }
+    for each in RANKS:
+        size, slots = shape.adapter_bytes(each), shape.adapter_kv_tokens(each)
+        label = f"adapter of rank {each}: MB, tokens of the pool, ms to load"
+        found[label] = f"{size / 1e6:.0f}, {slots}, {load_ms(size):.1f}"
+    for tokens in PROMPTS:
+        sent_ms = prefill_ms(tokens) - 1e3 * alone.prefill_s(tokens, tokens**2)
+        label = f"prefill of {tokens:,} tokens, and of it between cards"
+        found[label] = f"{prefill_ms(tokens):.0f}, {sent_ms:.0f}"
+    found |= {
+        f"prefill of {own + cached:,}": f"{prefill_ms(own + cached):.0f}",
+        f"prefill of {own} after {cached:,} in the cache": f"{prefill_ms(own, cached):.0f}",
+        f"to load these {cached:,} from the host": f"{load_ms(cached * shape.kv_bytes_per_token):.0f}",
+    }
+    for batch in BATCHES:
+        step_ms = 1e3 * one.iteration.decode_s(batch, batch * CONTEXT_TOKENS)
+        lora_ms = 1e3 * one.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
+        found[f"decode step of {batch}, and adapters of rank {rank}"] = f"{step_ms:.1f} + {lora_ms:.1f}"
+    return found
 
 
-def table(sheets: Sequence[Sheet]) -> str:
+def table(made: Sequence[Calibration]) -> str:
     """Return what comes out, as a table in Markdown: a column a model."""
-    columns = {f"{one.model.name}, {one.tp} card{'s' * (one.tp > 1)}": one.rows() for one in sheets}
+    columns = {f"{one.model}, {one.tp} card{'s' * (one.tp > 1)}": column(one) for one in made}
     return by_column("ms, unless it says otherwise", columns)
 
 
@@ -213,8 +189,8 @@ def main(peer_link: str | None, folder: Path) -> None:
     """Write the files; print what comes out."""
     if peer_link and folder == CALIBRATIONS:
         raise InputError("--peer-link is a what-if: give it a folder with --out")
-    sheets = []
+    made = []
     for shape, tp in SOURCES:
         path = folder / f"{setting(shape, tp).name}.yaml"
-        sheets.append(Sheet(save(path, text_of(calibration(shape, tp, peer_link)))))
-    print(table(sheets))
+        made.append(save(path, text_of(calibration(shape, tp, peer_link))))
+    print(table(made))

@@ -113,16 +113,10 @@ def ahead(found: Iterable[Cell], other: str) -> float:
     return fmean(cell.peak_rps[OURS] / cell.peak_rps[other] for cell in found if cell.peak_rps[other])
 
 
-def ttft() -> list[float]:
-    """Return the claim fl-ttft: against vLLM and against S-LoRA."""
+def over_others(metric: str) -> list[float]:
+    """Return the claims fl-ttft and fl-tpot: the reduction against vLLM and against S-LoRA."""
     found = cells()
-    return [reduction(found, "ttft_s", other) for other in OTHERS]
-
-
-def tpot() -> list[float]:
-    """Return the claim fl-tpot."""
-    found = cells()
-    return [reduction(found, "tpot_s", other) for other in OTHERS]
+    return [reduction(found, metric, other) for other in OTHERS]
 
 
 def peak() -> list[float]:
@@ -131,14 +125,13 @@ def peak() -> list[float]:
     return [ahead(found, other) for other in OTHERS]
 
 
-def translation() -> list[float]:
-    """Return the claim fl-translation: against vLLM, in translation and in the others."""
-    return _apart("translation", "vllm")
-
-
-def agent() -> list[float]:
-    """Return the claim fl-agent: against S-LoRA, in the personal agent and in the others."""
-    return _apart("agent", "slora")
+def apart(scenario: str, other: str) -> list[float]:
+    """Return the claims fl-translation and fl-agent: against another system, in a scenario and in the others."""
+    found = cells()
+    return [
+        reduction([cell for cell in found if (cell.scenario == scenario) == inside], "ttft_s", other)
+        for inside in (True, False)
+    ]
 
 
 def alone(metric: str, scenario: str) -> list[float]:
@@ -156,14 +149,6 @@ def alone_peak(scenario: str) -> list[float]:
     if not all(found.peak_rps[other] for other in OTHERS):
         raise NoNumberError(f"{scenario}: a system is past its limit at every rate")
     return [found.peak_rps[OURS] / found.peak_rps[other] for other in OTHERS]
-
-
-def _apart(scenario: str, other: str) -> list[float]:
-    found = cells()
-    return [
-        reduction([cell for cell in found if (cell.scenario == scenario) == inside], "ttft_s", other)
-        for inside in (True, False)
-    ]
 
 
 def _bar(cell: Cell, metric: str, system: str) -> float:

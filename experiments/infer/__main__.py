@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,14 +21,6 @@ from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
 papers = partial(folders_of, "unknowns.yaml")
-BUDGET = {
-    "design": "settings spread over all ranges",
-    "judged": "of these so many with the claims held back",
-    "search": "settings that the optimiser tries",
-    "draws": "settings that are judged in the end",
-    "rounds": "settings at which each claim that has not come out is looked for",
-    "seeds": "seeds of each setting in the search",
-}
 PAGES = PROJECT / "docs" / "inferred"
 
 
@@ -60,29 +51,21 @@ def _print_at(evaluated: Evaluator, text: str) -> None:
         action="store_true",
         help="simulate nothing: write the page again from the table beside it, whatever changed in simlora since",
     ),
-    *(
-        option(f"--{name}", type=int, metavar="N", help=f"{does} (default: as unknowns.yaml says)")
-        for name, does in BUDGET.items()
-    ),
     option("--out", type=Path, default=PAGES, help="where the page goes (default: docs/inferred)"),
     JOBS,
     about="Find the conditions that a paper does not print and that its claims allow: some claims are fitted, the "
     "others are predicted. Writes a page, its picture and JSON.",
     epilog=f"{HELP} What was simulated of a setting is kept as well, so that an interrupted inference goes on.",
 )
-def main(
-    paper: str, at: str | None, fit: str, kept: bool, out: Path, jobs: int, **budget: int | None
-) -> None:
+def main(paper: str, at: str | None, fit: str, kept: bool, out: Path, jobs: int) -> None:
     """Infer, print and write."""
     have = papers()
     unknowns = read(have[known(paper, have, "PAPER")], [name for name in fit.split(",") if name])
     if at is not None:
         _print_at(Evaluator(unknowns, jobs), at)
         return
-    asked_for = {name: value for name, value in budget.items() if value is not None}
-    if kept and (asked_for or fit):
+    if kept and fit:
         raise InputError("--kept writes the page of the table as it is, without other options but --out")
-    unknowns = replace(unknowns, budget=replace(unknowns.budget, **asked_for))
     files = made(out) / unknowns.paper
     table = files.with_suffix(".csv")
     if kept:

@@ -229,7 +229,9 @@ def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone
     assert written(inferred) == files
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(inferred / "nothing"))
     assert written(inferred, "--kept") == files
-    assert command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--draws", "4"]) == 2
+    assert (
+        command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--fit", "rate-small"]) == 2
+    )
     assert "--kept writes the page of the table as it is" in capsys.readouterr().err
 
 
