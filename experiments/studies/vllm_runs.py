@@ -49,7 +49,7 @@ def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Ro
 
 
 def is_keyed(key: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a row's key (experiments/fidelity/vllm/rows.py) names the run of these settings."""
+    """Whether a row's key (experiments/fidelity/vllm/predict.py) names the run of these settings."""
     return _is_published(settings) and _run_of(_columns(key)) == _run(settings)
 
 
