@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import base_engine, dlora, profiles, saturating, single_requests, vllm_steps
+from experiments.fidelity import base_engine, dlora, profiles, sheeted, vllm_steps
 from experiments.fidelity import report as slora
 from experiments.fidelity.cells import columns, sheets
 from experiments.fidelity.compare import Section
@@ -30,14 +30,14 @@ class Source(NamedTuple):
 
 def _saturating(name: str) -> Source:
     sheet = sheets()[name]
-    return Source(sheet["file"], partial(saturating.report, name), sheet["mark"])
+    return Source(sheet["file"], partial(sheeted.report, name), sheet["mark"])
 
 
 SOURCES = {
     "slora": Source("slora_runs.csv", slora.report),
     "vllm": Source("vllm_lora_runs.csv", vllm.report, vllm.MARK),
     "dlora": Source(dlora.FILE, dlora.report),
-    "loraserve": Source(sheets()["loraserve"]["file"], single_requests.report),
+    "loraserve": Source(sheets()["loraserve"]["file"], sheeted.report_singles),
     "slora_h100": _saturating("slora_h100"),
     "vllm_v0": _saturating("vllm_v0"),
     "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report, vllm_steps.MARK),

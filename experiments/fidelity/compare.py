@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -104,6 +104,22 @@ def fenced(text: str) -> str:
     return f"```\n{text}\n```"
 
 
+def section(
+    path: Path,
+    lines: Iterable[str],
+    rows: Sequence[Mapping[str, Any]],
+    medians: Mapping[str, Any],
+    parts: Mapping[str, str] | None = None,
+    plot: Plot | None = None,
+    errors: Sequence[Errors] = (),
+    **more: Any,
+) -> Section:
+    """Return what is said of a file: printed lines, which are the table too, and in the JSON rows, medians and more."""
+    printed = "\n".join(lines)
+    tree = {"runs": str(path), "rows": rows, "medians": medians, **more}
+    return Section(printed, tree, {"table": fenced(printed), **(parts or {})}, plot, errors)
+
+
 R = TypeVar("R")
 EVERY_S = 10.0
 """Between two lines of progress on stderr; what takes less says nothing."""
@@ -123,27 +139,8 @@ def in_parallel(
     return found
 
 
-class Row(Protocol):
-    """A measured run of any file."""
-
-    @property
-    def measured(self) -> Mapping[str, float]:
-        """What was measured, by column."""
-
-    @property
-    def figures(self) -> Sequence[Figure]:
-        """What it is compared by."""
-
-    @property
-    def series(self) -> str:
-        """What it shares its colour in pictures with."""
-
-    @property
-    def load(self) -> str:
-        """Where it was: `below` or past saturation, or between the two."""
-
-
-AnyRow = TypeVar("AnyRow", bound=Row)
+AnyRow = TypeVar("AnyRow")
+"""A measured run: its `figures`, what was `measured` by column, its `load`, and the `series` that shares its colour."""
 
 
 @dataclass(frozen=True)
@@ -227,6 +224,12 @@ def cells(found: Mapping[str, Any], figures: Sequence[Figure]) -> str:
             blank = " " * int(width.split(".")[0])
             texts.append(f"{times * found[figure.name][key]:{width}f}" if figure.name in found else blank)
     return " ".join(texts)
+
+
+def line(name: str, found: Mapping[str, Any], figures: Sequence[Figure], wide: int, digits: int) -> str:
+    """Return the printed line of a group: what belongs to another one is indented and named without that."""
+    label = name if " " not in name else f"  {name.partition(' ')[2]}"
+    return f"{label:<{wide}} {found['rows']:>{digits}} {cells(found, figures)}"
 
 
 def furthest(members: Comparisons, names: Sequence[str], count: int) -> list[Comparison[Any]]:

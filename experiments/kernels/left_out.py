@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.fidelity import base_engine, saturating, vllm_steps
+from experiments.fidelity import base_engine, sheeted, vllm_steps
 from experiments.fidelity.cells import sheets
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
@@ -124,10 +124,10 @@ def v0() -> Iterator[Line]:
 
 
 def _saturating(part: str, sheet: str) -> Iterator[Line]:
-    section = saturating.report(sheet, _file(sheets()[sheet]["file"]))
+    section = sheeted.report(sheet, _file(sheets()[sheet]["file"]))
     for past, where in ((False, "below saturation"), (True, "past it")):
         rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
-        for figure in saturating.FIGURES:
+        for figure in sheeted.FIGURES:
             errors = [abs(row["error"][figure.name]) for row in rows if figure.name in row["error"]]
             if errors:
                 yield part, f"GPU h100_64g, {where}", figure.label, errors

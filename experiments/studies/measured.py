@@ -2,13 +2,14 @@
 
 A run is found by what was run, not by a list of rows: system, GPU, model, ranks and all of the workload's
 parameters are those of the point's settings. A study, panel or series may ask for other values with `measured`, and
-for texts that match a pattern: `source: "*_cv_*"`. Each of the two modules knows a file: its rows, which of them is
-a point's run, and whether a row's key names it. A calibration keeps the keys of its fitted rows.
+for texts that match a pattern: `source: "*_cv_*"`. Each of the two modules knows a file: its rows, and a run as
+they, their keys and a point's settings say it. A calibration keeps the keys of its fitted rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,7 +27,8 @@ from experiments.studies.study import Study
 def was_fitted(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> bool:
     """Whether coefficients were fitted to the published run of these settings. Campaign and pool do not count."""
     runs = schema(str(settings["system"]))
-    return any(runs.is_keyed(key, settings) for key in _keys(summary))
+    wanted = runs.run(settings)
+    return wanted is not None and any(runs.run_of(runs.columns_of(key)) == wanted for key in _keys(summary))
 
 
 def _keys(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -51,6 +53,33 @@ def rows() -> list[Row] | None:
     return [row for each, path in paths if path.exists() for row in each.read(path)] or None
 
 
+def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
+    """Return what says whether a row is the run of these settings, with the cells `also` in place of its own.
+
+    None if it is no run of these. A pool that is not on record may have been any.
+    """
+    runs, pool = schema(str(settings["system"])), settings.get("replica.kv_token_budget")
+    wanted = runs.run(settings)
+
+    def is_its_run(row: Row) -> bool:
+        held, columns = runs.run_of(row.columns), row.columns
+        return (
+            all(held[name] == value for name, value in (wanted or {}).items() if name not in also)
+            and (pool is None or not columns[runs.POOL] or same(columns[runs.POOL], pool))
+            and all(same(columns.get(name) or "", value) for name, value in also.items())
+        )
+
+    return is_its_run if wanted is not None else None
+
+
+def same(cell: str, value: Any) -> bool:
+    """Whether a cell has a value: the same number, or a text that matches the pattern."""
+    try:
+        return float(cell) == float(value)
+    except (TypeError, ValueError):
+        return fnmatchcase(cell, str(value))
+
+
 def missing_of(studies: Iterable[Study]) -> list[str]:
     """Return the files that these studies would look into and that are not there."""
     wanted = {schema(series.system).FILE for study in studies for series in study.series}
@@ -63,7 +92,7 @@ def published(study: Study, point: Point, measured: Sequence[Row] | None) -> dic
     if printed:
         return {metric: [value] for metric, value in printed.items()}
     runs = schema(point.system)
-    is_its_run = runs.finder(point.settings, _also(study, point))
+    is_its_run = finder(point.settings, _also(study, point))
     if study.printed or measured is None or is_its_run is None:
         return {}
     found: dict[str, list[Any]] = {}

@@ -23,7 +23,7 @@ from experiments.fidelity import (
     profiles,
     report,
     scatter,
-    single_requests,
+    sheeted,
     vllm_steps,
 )
 from experiments.fidelity.__main__ import SOURCES, main
@@ -220,7 +220,8 @@ def test_every_file_has_its_json(made: Made) -> None:
 def test_a_second_time_nothing_is_simulated_and_the_bytes_are_the_same(
     again: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (predict, vllm_predict, single_requests):
+    monkeypatch.setattr(sheeted, "single_times", lambda _: pytest.fail("simulated again"))
+    for module in (predict, vllm_predict, sheeted):
         monkeypatch.setattr(module, "simulate", lambda _: pytest.fail("simulated again"))
     paths = [again.page, *sorted((again.page.parent / FIGURES).iterdir())]
     before = [path.read_bytes() for path in paths]
@@ -459,7 +460,7 @@ def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pyte
 
 
 def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(made: Made) -> None:
-    rows = single_requests.read(made.measured / LORASERVE)
+    rows = sheeted.singles(made.measured / LORASERVE)
     assert [row.fitted for row in rows] == [True, False]
     run = scenario(rows[0].overrides)
     assert run.calibration.path == "a100_40g-llama_7b-tp8-loraserve"
@@ -469,9 +470,9 @@ def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(m
 def test_a_single_request_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path) -> None:
     path, longer = tmp_path / "runs.csv", SINGLE | {"prompt_tokens": 400}
     test_profiles.write(path, [longer])
-    (row,) = single_requests.read(path)
-    test_profiles.write(path, [longer | single_requests.simulate(row)])
-    section = single_requests.report(path, 1)
+    (row,) = sheeted.singles(path)
+    test_profiles.write(path, [longer | sheeted.single_times(row)])
+    section = sheeted.report_singles(path, 1)
     assert section.tree["medians"]["predicted"]["ttft_s"] == {"median": 0.0, "worst": 0.0, "median_ms": 0.0}
 
 

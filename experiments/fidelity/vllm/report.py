@@ -9,7 +9,7 @@ from typing import Any
 
 from experiments.fidelity import compare
 from experiments.fidelity.cells import hashed, kept
-from experiments.fidelity.compare import Comparison, Section, cells, compared, fenced, furthest, judged, plot
+from experiments.fidelity.compare import Comparison, Section, compared, fenced, furthest, judged, plot
 from experiments.fidelity.vllm import predict
 from experiments.fidelity.vllm.predict import FIGURES, Row, read, saturated
 from experiments.studies import markdown
@@ -69,9 +69,9 @@ def table(comparisons: Sequence[Comparison[Row]]) -> str:
     """Return the printed table, and the rows that are furthest off."""
     lines = [HEAD, UNITS]
     for name, members in groups(comparisons).items():
-        found, label = medians(members), name if " " not in name else f"  {name.partition(' ')[2]}"
+        found = medians(members)
         right = f"{100 * found['saturation']['share']:9.1f}" if "saturation" in found else f"{'':9}"
-        lines.append(f"{label:<{WIDTH}} {len(members):>5} {cells(found, FIGURES)} {right} %")
+        lines.append(f"{compare.line(name, found, FIGURES, WIDTH, 5)} {right} %")
     below = sum(one.row.load == "below" for one in comparisons)
     first = f"first tokens: over the {below} rows whose measured mean is below 2 s; the others are past saturation"
     return "\n".join([*lines, *far_off(comparisons), first])
