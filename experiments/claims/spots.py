@@ -6,7 +6,7 @@ compares, and within what, stands in the paper's claims.yaml.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from operator import gt, lt
@@ -182,15 +182,19 @@ class Comparison:
 
 CURVES = ("curve", "upper", "lower")
 """The arguments of checks that are curves."""
-Compare = Callable[[Mapping[str, Any], Values], list[Comparison]]
 
 
 @dataclass(frozen=True)
 class Check:
-    """What a check is called with, and what it compares."""
+    """What a check is called with, and what compares: it gets the numbers of spots, values of x, and its arguments."""
 
     arguments: Sequence[str]
-    compare: Compare
+    does: Callable[..., Iterator[Comparison]]
+
+    def compare(self, arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+        """Return the comparisons."""
+        own = {name: arguments[name] for name in self.arguments}
+        return list(self.does(values, _x(arguments), **own))
 
 
 def spots_of(arguments: Mapping[str, Any]) -> list[Spot]:
@@ -199,73 +203,57 @@ def spots_of(arguments: Mapping[str, Any]) -> list[Spot]:
     return [curve.at(x) for x in _x(arguments) for curve in curves]
 
 
-def _above(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+def _above(values: Values, xs: Sequence[Any], upper: Curve, lower: Curve) -> Iterator[Comparison]:
     """`upper` is above `lower` at each of `x` (all)."""
-    upper, lower = arguments["upper"], arguments["lower"]
-    found = []
-    for x in _x(arguments):
+    for x in xs:
         high, low = values(upper.at(x)), values(lower.at(x))
-        says = f"{upper} {high:.3g} above {lower.series} {low:.3g} at {x}"
-        found.append(Comparison(says, high > low))
-    return found
+        yield Comparison(f"{upper} {high:.3g} above {lower.series} {low:.3g} at {x}", high > low)
 
 
-def _widens(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+def _widens(values: Values, xs: Sequence[Any], upper: Curve, lower: Curve) -> Iterator[Comparison]:
     """The gap between `upper` and `lower` is larger at the last x than at the first."""
-    upper, lower = arguments["upper"], arguments["lower"]
-    first, last = _x(arguments)[0], _x(arguments)[-1]
+    first, last = xs[0], xs[-1]
     gaps = [values(upper.at(x)) - values(lower.at(x)) for x in (first, last)]
     says = f"{upper} less {lower.series} grows from {gaps[0]:.3g} at {first} to {gaps[1]:.3g} at {last}"
-    return [Comparison(says, gaps[1] > gaps[0])]
+    yield Comparison(says, gaps[1] > gaps[0])
 
 
-def _between(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+def _between(
+    values: Values, xs: Sequence[Any], curve: Curve, least: float, most: float
+) -> Iterator[Comparison]:
     """Each later value of `curve` at `x` is `least` to `most` times the value at the first x."""
-    curve, (least, most) = arguments["curve"], (arguments["least"], arguments["most"])
-    first, *later = _x(arguments)
+    first, *later = xs
     start = values(curve.at(first))
-    found = []
     for x in later:
         share = values(curve.at(x)) / start
         says = f"{curve} at {x} is {share:.3f} of that at {first}, within {least:g} and {most:g}"
-        found.append(Comparison(says, least <= share <= most))
-    return found
+        yield Comparison(says, least <= share <= most)
 
 
-def _close(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+def _close(values: Values, xs: Sequence[Any], curve: Curve, within: float) -> Iterator[Comparison]:
     """All values of `curve` are within a share `within` of their largest."""
-    curve = arguments["curve"]
-    found = [values(curve.at(x)) for x in _x(arguments)]
+    found = [values(curve.at(x)) for x in xs]
     spread = (max(found) - min(found)) / max(found)
-    return [
-        Comparison(
-            f"{curve} varies by {spread:.1%}, at most {arguments['within']:.0%}",
-            spread <= arguments["within"],
-        )
-    ]
+    yield Comparison(f"{curve} varies by {spread:.1%}, at most {within:.0%}", spread <= within)
 
 
-def _better_when_small(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+def _better_when_small(
+    values: Values, xs: Sequence[Any], curve: Curve, small: Sequence[Any], large: Any
+) -> Iterator[Comparison]:
     """The mean of `curve` over the `small` x is above its value at `large`."""
-    curve = arguments["curve"]
-    small = float(np.mean([values(curve.at(x)) for x in arguments["small"]]))
-    large = values(curve.at(arguments["large"]))
-    says = f"{curve} {small:.3f} on average at {arguments['small']} above {large:.3f} at {arguments['large']}"
-    return [Comparison(says, small > large)]
+    mean, other = float(np.mean([values(curve.at(x)) for x in small])), values(curve.at(large))
+    yield Comparison(f"{curve} {mean:.3f} on average at {small} above {other:.3f} at {large}", mean > other)
 
 
-def _beside(limit: str, holds: Callable[[float, float], bool]) -> Compare:
+def _beside(word: str, holds: Callable[[float, float], bool]) -> Callable[..., Iterator[Comparison]]:
     """Return what compares `curve` with `limit` at each of `x` (all): `below` it or `above`."""
 
-    def compare(arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
-        found = []
-        for x in _x(arguments):
-            value = values(arguments["curve"].at(x))
-            says = f"{arguments['curve']} {value:.3g} {limit} {arguments['limit']:g} at {x}"
-            found.append(Comparison(says, holds(value, arguments["limit"])))
-        return found
+    def does(values: Values, xs: Sequence[Any], curve: Curve, limit: float) -> Iterator[Comparison]:
+        for x in xs:
+            value = values(curve.at(x))
+            yield Comparison(f"{curve} {value:.3g} {word} {limit:g} at {x}", holds(value, limit))
 
-    return compare
+    return does
 
 
 def _x(arguments: Mapping[str, Any]) -> Sequence[Any]:

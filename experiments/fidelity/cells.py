@@ -18,9 +18,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from experiments.studies import running
 from experiments.studies.reading import load as read_sheet
-from simlora.api.cache import open_cache
-from simlora.api.fingerprint import source
 from simlora.core.errors import InputError, nearest
 
 Cells = dict[str, str]
@@ -149,24 +148,9 @@ def _computed(table: pd.DataFrame, terms: Mapping[str, str]) -> pd.DataFrame:
     return pd.DataFrame(found, index=table.index)
 
 
-Figures = TypeVar("Figures", dict[str, float], dict[str, list[float]])
-
-
-def kept(question: Any, simulate: Callable[[], Figures]) -> Figures:
-    """Return the figures that are kept under a `question` of plain values, or simulate and keep them.
-
-    The question says all that they depend on but simlora's own files, whose hash the cache adds.
-    """
-    cache = open_cache()
-    path = cache.named(["fidelity", question])
-    found: Figures | None = cache.read(path, "question", question, "figures")
-    if found is None:
-        found = simulate()
-        if (
-            source() == cache.source
-        ):  # or files have changed while it ran, and whose figures they are is not known
-            cache.write(path, {"question": question, "figures": found})
-    return found
+def kept(question: Any, simulate: Callable[[], Any]) -> Any:
+    """Return the figures that are kept under a `question` of plain values, or simulate and keep them."""
+    return running.kept(["fidelity", question], simulate)
 
 
 def hashed(*files: str | Path) -> str:

@@ -14,9 +14,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from experiments.studies.command import program
-from experiments.studies.reading import measured_dir
+from experiments.studies.reading import measured_file
 from simlora.calibrate.host import kernels_s, solved
-from simlora.core.errors import InputError
 from simlora.latency.parts.kernel_times import BATCHES, shipped
 
 FILE = "profiles/vllm_lora_steps.csv"
@@ -29,10 +28,7 @@ def steps(model: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray
 
     Raises InputError if the measurements are absent.
     """
-    path = measured_dir() / FILE
-    if not path.exists():
-        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {FILE}")
-    table = pd.read_csv(path)
+    table = pd.read_csv(measured_file(FILE))
     own = table[(table["kind"] == "no_lora") & (table["model"] == model) & (table["output_tokens_each"] > 1)]
     own = own[own["max_num_seqs"] <= BATCHES[-1]]
     batch = own["max_num_seqs"].to_numpy(float)

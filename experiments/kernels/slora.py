@@ -17,9 +17,8 @@ from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import calibration_of, simulate
 from experiments.fidelity.rows import FIGURES, Row, read
 from experiments.studies.command import option, program
-from experiments.studies.reading import measured_dir
+from experiments.studies.reading import measured_dir, measured_file
 from simlora.calibrate.shapes import gpu_named, model_named
-from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -128,10 +127,7 @@ def host_speed() -> dict[int, float]:
     Steps of Llama-2-70B, batch 1, prompts of 512 tokens. On 4 and on 8 A100s they take the same time, so that launches
     bound them and not the GPUs. Raises InputError if the measurements are absent.
     """
-    path = measured_dir() / STEPS
-    if not path.exists():
-        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {STEPS}")
-    table = pd.read_csv(path)
+    table = pd.read_csv(measured_file(STEPS))
     own = table[(table["model"] == "llama2-70b") & (table["batch_size"] == 1) & (table["prompt_size"] == 512)]
     steps = own.groupby(["tensor_parallel", "hardware"])["token_time"].median()
     return {tp: float(steps[tp, "a100-80gb"] / steps[tp, "h100-80gb"]) for tp in (4, 8)}

@@ -58,3 +58,11 @@ DEFAULT = Path(__file__).resolve().parents[3] / "shared" / "measured"
 def measured_dir() -> Path:
     """Return the folder of measured runs: SIMLORA_MEASURED_DIR, or ../shared/measured beside the project."""
     return Path(os.environ.get("SIMLORA_MEASURED_DIR", DEFAULT))
+
+
+def measured_file(name: str) -> Path:
+    """Return a file of measurements. Raises InputError if it is not there."""
+    path = measured_dir() / name
+    if not path.exists():
+        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {name}")
+    return path

@@ -12,6 +12,7 @@ from typing import Any
 from experiments.studies.points import Point
 from simlora.api import simulate
 from simlora.api.cache import open_cache
+from simlora.api.fingerprint import source
 from simlora.config.composing import choices
 from simlora.core.errors import InputError
 from simlora.results.result import Result
@@ -128,12 +129,23 @@ def of_run(point: Point, read: Read) -> Any:
     For settings that name no files but those named after what they contain: neither what is in a file, nor what the
     function calls, is part of the name.
     """
-    cache, overrides = open_cache(), changed(point)
+    overrides = changed(point)
     text = hashlib.sha256(inspect.getsource(read).encode()).hexdigest()
     question = ["of a run's tables", read.__qualname__, text, sorted(overrides)]
+    return kept(question, lambda: read(simulate(list(overrides))))
+
+
+def kept(question: Any, find: Callable[[], Any]) -> Any:
+    """Return what is kept under a `question` of plain values, or find and keep it.
+
+    The question says all that it depends on but simlora's own files, whose hash the cache adds. Where these change
+    while it is found, it is not kept.
+    """
+    cache = open_cache()
     path = cache.named(question)
-    kept = cache.read(path, "question", question, "found")
-    if kept is None:
-        kept = read(simulate(list(overrides)))
-        cache.write(path, {"question": question, "found": kept})
-    return kept
+    found = cache.read(path, "question", question, "found")
+    if found is None:
+        found = find()
+        if source() == cache.source:
+            cache.write(path, {"question": question, "found": found})
+    return found
