@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.composition.judging import NAME, TITLE
@@ -13,20 +14,10 @@ from experiments.cross_table.capacities import Carried, Reading, carried_by_seed
 from experiments.cross_table.page import spanned
 from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
 from experiments.studies.command import JOBS, option, program
+from experiments.studies.reading import load
 from simlora.core.checks import whole
 
-KEEPS_NONE: Mapping[str, Any] = {"replica.prefix_caching": False}
 FOUND: Mapping[str, Any] = {"system": NAME}
-MECHANISMS: Mapping[str, Mapping[str, Any]] = {
-    "KV on hosts": {"replica.host_kv_bytes": 2.0e11},
-    "KV on disks": {"replica.host_kv_bytes": 2.0e11, "host.kv_disk_bytes": 4.0e12},
-    "one of four prefills": {"cluster.prefill_replicas": 1, **KEEPS_NONE},
-    "two of four prefill": {"cluster.prefill_replicas": 2, **KEEPS_NONE},
-    "eviction=gdsf": {"eviction": "gdsf"},
-    "adapters of 8 bits": {"replica.adapter_bits": 8},
-    "a LoRA server": {"cluster.lora_server_gpus": 1, "loader": "cached"},
-}
-"""By name, what is set besides; a server takes one of the four GPUs."""
 SERVER: Mapping[str, Any] = {"cluster.replicas": 3}
 
 
@@ -66,7 +57,7 @@ def main(seeds: int, jobs: int) -> None:
         "Capacity of the composition with one more mechanism, over that without, of each held-out workload:"
     )
     print(f"{'':22}{'all':>22}" + "".join(f"{workload.name:>22}" for workload in workloads))
-    for name, settings in MECHANISMS.items():
+    for name, settings in load(Path(__file__).with_suffix(".yaml")).items():
         own = world.but(SERVER) if "cluster.lora_server_gpus" in settings else world
         system = System(f"{NAME} with {name}", name, {**FOUND, **settings})
         theirs = _carried(own, system, workloads, every, jobs, expected)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
@@ -13,31 +14,12 @@ from omegaconf import OmegaConf
 from experiments.cross_table.capacities import Span, carried_by_seed, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.world import System, Workload, World
+from experiments.studies.reading import load
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 
 POLICIES = ("scheduler", "loader", "eviction", "router", "placement", "migration")
-OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
-    "memory": (
-        "replica.reserve",
-        "replica.block_size",
-        "replica.watermark",
-        "replica.preemption",
-        "replica.prefix_caching",
-        "replica.host_kv_bytes",
-        "replica.adapter_memory",
-        "replica.adapter_region_share",
-        "replica.adapter_tokens",
-        "replica.max_lora_rank",
-        "replica.lora_communication",
-        "replica.adapter_tokenizers",
-        "replica.activation_bytes_per_logit",
-    ),
-    "admission": ("replica.max_wait_tokens",),
-    "prefill": ("replica.max_num_batched_tokens",),
-    "batch": ("replica.max_num_seqs", "replica.max_loras"),
-    "adapter pool": ("cluster.adapter_pool",),
-}
+OF_REPLICAS: Mapping[str, Sequence[str]] = load(Path(__file__).with_suffix(".yaml"))
 """Slots that are keys of a replica, or of the cluster: what belongs together is exchanged together."""
 
 TOLD = 3
