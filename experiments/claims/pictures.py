@@ -13,7 +13,7 @@ from PIL.PngImagePlugin import PngInfo
 
 from experiments.dlora import measured as artifact
 from experiments.studies import draw as drawn
-from experiments.studies import measured
+from experiments.studies import look, measured
 from experiments.studies.command import made
 from experiments.studies.draw import draw
 from experiments.studies.found import Found, runs
@@ -27,7 +27,7 @@ DPI, COLOURS = 80, 64
 """Pictures are looked at on a page, and kept in the repository: below 80 kB each."""
 DATA = "data"
 """The text in a PNG that tells what it was drawn from."""
-DRAWN_BY = [Path(str(module.__file__)) for module in (drawn, measured, measured, artifact)]
+DRAWN_BY = [Path(str(module.__file__)) for module in (drawn, look, measured, artifact)]
 """What decides how a picture looks, besides its data."""
 Shown = Sequence[tuple[Point, Sequence[Outcome]]]
 """Points, and what became of the runs of each: one, or one a seed."""
