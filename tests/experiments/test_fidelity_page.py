@@ -348,7 +348,7 @@ def test_a_row_is_simulated_again_when_its_columns_or_coefficients_are_others_bu
 def test_figures_are_not_kept_if_files_changed_meanwhile(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cells, "source", lambda: "another")
+    monkeypatch.setattr(cells.running, "source", lambda: "another")
     assert cells.kept(["a"], lambda: {"b": 1.0}) == {"b": 1.0}
     assert not own_cache.exists()
 
