@@ -1,7 +1,7 @@
 """All studies and measurements: `python -m experiments` lists them, `python -m experiments NAME …` runs one.
 
-What comes after the name is for that one: `python -m experiments slora table_3 --out pictures` is
-`python -m experiments.slora table_3 --out pictures`.
+A paper's studies are run by its name: `python -m experiments slora table_3 --out pictures`. What else a folder has can
+be said in two words: `python -m experiments loraserve rates` is `python -m experiments.loraserve.rates`.
 """
 
 from __future__ import annotations
@@ -12,25 +12,27 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.studies import simulating
 from experiments.studies.command import ended
 from experiments.studies.reading import known
 
 FOLDER = Path(__file__).parent
-RUN = '__name__ == "__main__"'
-"""What a module has that can be run."""
+RUN = ('__name__ == "__main__"', "\n@program(")
+"""What a module has one of that can be run."""
+STUDIES = ("caraserve", "dlora", "fastlibra", "loraserve", "slora", "vllm", "what_if")
+"""Folders of studies."""
 
 
 def commands(folder: Path = FOLDER) -> dict[str, str]:
-    """Return what each command says of itself in its first sentence, by name: `dlora`, `dlora.example`."""
+    """Return what each command says of itself in its first sentence, by name: `dlora`, `dlora.replicas`."""
     found = {}
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         name = ".".join(path.relative_to(folder).with_suffix("").parts)
-        if RUN in text and name != "__main__":
+        name = name.removesuffix(".__main__").removesuffix(".__init__")
+        if name in STUDIES or (any(each in text for each in RUN) and name != "__main__"):
             about = ast.get_docstring(ast.parse(text)) or ""
-            found[name.removesuffix(".__main__")] = (
-                about.splitlines()[0].partition(": `python")[0].rstrip(".")
-            )
+            found[name] = about.splitlines()[0].partition(": `python")[0].rstrip(".")
     return found
 
 
@@ -40,16 +42,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return ended(lambda: _run(given))
 
 
-def _run(given: list[str]) -> None:
+def _run(given: list[str]) -> int | None:
     have = commands()
     if not given or given[0] in ("-h", "--help"):
         print(__doc__)
         for name, about in have.items():
             print(f"  {name:<27}{about}")
-        return
+        return None
+    if ".".join(given[:2]) in have:
+        given = [".".join(given[:2]), *given[2:]]
     name = known(given[0], have, "NAME")
+    if name in STUDIES:
+        return simulating.main(FOLDER / name, given[1:])
     sys.argv = [name, *given[1:]]
     runpy.run_module(f"experiments.{name}", run_name="__main__", alter_sys=True)
+    return None
 
 
 if __name__ == "__main__":

@@ -12,16 +12,14 @@ that take so many times as long that one GPU which only prefills serves what the
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from scipy.optimize import brentq
 
-from experiments.studies.command import ended
+from experiments.studies.command import option, program
+from experiments.studies.reading import load
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.checks import whole
@@ -29,50 +27,30 @@ from simlora.latency.calibration import PASS_BY_TOKENS
 from simlora.latency.parts.composed import composed
 from simlora.sweeps import Capacity, capacity
 
-CASE = (
-    "gpu=a100_80g",
-    "model=llama_2_13b",
-    "system=vllm",
-    "engine=vllm_v0",
-    "scheduler=prefill_first",
-    "router=most_idle",
-    "workload=synthetic",
-    "workload.adapters=0",
-    "workload/prompt_tokens=fixed",
-    "workload.prompt_tokens.tokens=512",
-    "workload/output_tokens=fixed",
-    "workload.output_tokens.tokens=64",
-    "workload.duration_s=600",
-    "kernel=merged",
-    "eviction=lru",
-    "replica.adapter_memory=unified",
-    "replica.max_loras=null",
-)
-LIMITS = {"ttft_s.p90": 0.4, "tpot_s.p90": 0.04}
+SAID = load(Path(__file__).with_suffix(".yaml"))
 PREFILLS = "one of six prefills"
-CLUSTERS = {
-    "one does both": (1, 0, 1.6),
-    PREFILLS: (6, 1, 5.6),
-    "one of six decodes": (6, 5, 10.0),
-    "one prefills, one decodes": (2, 1, None),
-    "two prefill, one decodes": (3, 2, 10.0),
-}
+CLUSTERS = SAID["clusters"]
 """By name: GPUs, how many of them prefill, and the requests/s of the paper."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search and print; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.apart",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--seeds", type=int, default=5, help="of each capacity (default: 5)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(whole("--seeds", options.seeds, "seeds", least=1)))
+def slower(longer: float, folder: Path) -> Path:
+    """Write the calibration whose prefills take so many times as long, and return its file."""
+    model = model_named("llama_2_13b")
+    found = composed(gpu_named("a100_80g"), model, 1, "vllm_v0")
+    assert found is not None, "simlora has the kernels"
+    coefficients = {
+        name: value * (longer if name.startswith(PASS_BY_TOKENS) else 1.0)
+        for name, value in found.coefficients.items()
+    }
+    path = folder / f"slower_{longer:g}.yaml"
+    save(path, text_of(replace(found, coefficients=coefficients)))
+    return path
 
 
-def _run(seeds: int) -> None:
+@program(option("--seeds", type=int, default=5, help="of each capacity (default: 5)"), about=__doc__)
+def main(seeds: int) -> None:
+    """Search and print."""
+    whole("--seeds", seeds, "seeds", least=1)
     with TemporaryDirectory() as folder:
 
         def carried(name: str, longer: float) -> Capacity:
@@ -80,7 +58,7 @@ def _run(seeds: int) -> None:
             gpus, prefill, _ = CLUSTERS[name]
             own = [f"cluster.replicas={gpus}", f"cluster.prefill_replicas={prefill}"]
             calibration = f"calibration={slower(longer, Path(folder))}"
-            return capacity([*CASE, *own, calibration], limits=LIMITS, seeds=seeds, longest=1)
+            return capacity([*SAID["case"], *own, calibration], limits=SAID["limits"], seeds=seeds, longest=1)
 
         def beyond(longer: float) -> float:
             """Return how many requests/s one GPU that only prefills serves beyond the paper's."""
@@ -100,21 +78,3 @@ def _run(seeds: int) -> None:
             theirs = "2.1" if name == "two prefill, one decodes" else ""
             cells = "".join(f"{gain:>22.2f}" for gain in gains)
             print(f"{name + ', a GPU':28}{cells}{theirs:>12}")
-
-
-def slower(longer: float, folder: Path) -> Path:
-    """Write the calibration whose prefills take so many times as long, and return its file."""
-    model = model_named("llama_2_13b")
-    found = composed(gpu_named("a100_80g"), model, 1, "vllm_v0")
-    assert found is not None, "simlora has the kernels"
-    coefficients = {
-        name: value * (longer if name.startswith(PASS_BY_TOKENS) else 1.0)
-        for name, value in found.coefficients.items()
-    }
-    path = folder / f"slower_{longer:g}.yaml"
-    save(path, text_of(replace(found, coefficients=coefficients)))
-    return path
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -18,8 +18,6 @@ many. GPUs of HHcap that decode are capped to half their power; by section 4.4 t
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +27,9 @@ from tempfile import TemporaryDirectory
 import pandas as pd
 from joblib import Parallel, delayed
 
-from experiments.measured import measured_dir
 from experiments.profiles import sums, tables
-from experiments.studies.command import ended
+from experiments.studies.command import JOBS, option, program
+from experiments.studies.reading import load, measured_dir
 from simlora import simulate
 from simlora.calibrate.calibration_file import save, text_of
 from simlora.core.bisection import Bracket
@@ -39,59 +37,18 @@ from simlora.core.checks import whole
 from simlora.latency import calibration as calibrations
 from simlora.sweeps.statistics import interval
 
-TABLE, ROWS, TP = "profiles/splitwise_sim_perf_model.csv", "bloom-176b", 8
-NEAREST = "llama_2_70b"
-"""Its calibrations have what is not asked for here: adapters, and the links."""
-MODEL: dict[str, str | int] = {
-    "name": "bloom_176b",
-    "layers": 70,
-    "hidden": 14336,
-    "heads": 112,
-    "kv_heads": 112,
-    "head_dim": 128,
-    "intermediate": 38229,
-    "vocab": 250880,
-}
-"""Its config.json (huggingface.co/bigscience/bloom); its two matrices of 57,344 in a layer are here three of 38,229."""
+TABLE, ROWS = "profiles/splitwise_sim_perf_model.csv", "bloom-176b"
+SAID = load(Path(__file__).with_suffix(".yaml"))
+MODEL, SLO, GPUS, TP = SAID["model"], SAID["slo"], SAID["gpus"], SAID["tp"]
 CASE = (
     "system=slora",
-    f"model={NEAREST}",
+    f"model={SAID['nearest']}",
     *(f"model.{key}={value}" for key, value in MODEL.items()),
     f"replica.tp={TP}",
-    "replica.reserve=paged",
-    "scheduler=chunked_prefill",
-    "scheduler.max_batched_tokens=2048",
-    "router=most_idle",
-    "kernel=merged",
-    "workload=synthetic",
-    "workload.adapters=0",
-    "workload.duration_s=600",
-    "report=false",
-    "timeline=false",
+    *SAID["case"],
 )
-CONVERSATIONS = (
-    "workload/lengths=azure_conv",
-    "workload.lengths.prompt_tokens_max=null",
-    "workload.lengths.output_tokens_max=null",
-)
-CODING = (
-    "workload/prompt_tokens=fixed",
-    "workload.prompt_tokens.tokens=1500",
-    "workload/output_tokens=fixed",
-    "workload.output_tokens.tokens=13",
-    "workload.requests=20",
-)
-"""The medians of the coding trace (section 3.1), which is not at hand."""
-ALONE = ("workload.arrivals.rate_rps=1e-6", "workload.duration_s=null")
-"""Ten days between a request and the next."""
 PERCENTILES = (0.5, 0.9, 0.99)
-SLO = {"ttft_s": (2.0, 3.0, 6.0), "tpot_s": (1.25, 1.5, 5.0), "latency_s": (1.25, 1.5, 5.0)}
-"""Table 6: how many times as long as alone each percentile may be."""
 MEASURED, LOOKED_UP = "steps as measured", "steps as looked up"
-GPUS = {"a100": "a100-80gb", "h100": "h100-80gb"}
-"""Names here and in the paper's table."""
-NETWORK = {"a100": "infiniband_hdr", "h100": "infiniband_ndr"}
-"""Section 6.1: 200 Gb/s between DGX-A100, 400 between DGX-H100."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +67,7 @@ class Cluster:
         own = [
             f"gpu={self.gpu}_80g",
             f"calibration={files[self.gpu]}",
-            f"cluster.network={NETWORK['a100' if 'a100' in (self.gpu, self.decode_gpu) else 'h100']}",
+            f"cluster.network={SAID['network']['a100' if 'a100' in (self.gpu, self.decode_gpu) else 'h100']}",
             f"cluster.replicas={total}",
         ]
         if self.decode:
@@ -121,48 +78,7 @@ class Cluster:
         return own
 
 
-CLUSTERS = {
-    "Baseline-A100 (70)": Cluster("a100", 70, paper="1"),
-    "Baseline-H100 (40)": Cluster("h100", 40),
-    "Splitwise-AA (45P, 25T)": Cluster("a100", 45, 25, paper="2.15"),
-    "Splitwise-HA (25P, 26T)": Cluster("h100", 25, 26, "a100", paper="1.18"),
-    "Splitwise-HH (25P, 15T)": Cluster("h100", 25, 15),
-    "Splitwise-HHcap (25P, 21T)": Cluster("h100", 25, 21),
-    "Splitwise-AA (51P, 35T)": Cluster("a100", 51, 35),
-}
-"""For conversations. The last is of the cost of 40 DGX-H100, and 1.4 times as fast as these; the others of their power.
-"""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Search and print; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments.splitwise",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes an hour of one core.",
-    )
-    parser.add_argument("--seeds", type=int, default=3, help="of each capacity (default: 3)")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(whole("--seeds", options.seeds, "seeds", least=1), options.jobs))
-
-
-def _run(seeds: int, jobs: int) -> None:
-    with TemporaryDirectory() as folder:
-        files = {name: written(name, Path(folder)) for name in (MEASURED, LOOKED_UP)}
-        _print_handover(files[MEASURED])
-        asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
-        searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
-        found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
-    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{'of Baseline-A100':>20}{'the paper':>11}")
-    base = {
-        prices: fmean(found["Baseline-A100 (70)", prices, seed] for seed in range(seeds)) for prices in files
-    }
-    for name, cluster in CLUSTERS.items():
-        rates = {prices: [found[name, prices, seed] for seed in range(seeds)] for prices in files}
-        ratios = ", ".join(f"{fmean(each) / base[prices]:.2f}" for prices, each in rates.items())
-        print(f"{name:28}{''.join(_cell(each) for each in rates.values())}{ratios:>20}{cluster.paper:>11}")
+CLUSTERS = {name: Cluster(**entry) for name, entry in SAID["clusters"].items()}
 
 
 def _cell(rates: Sequence[float]) -> str:
@@ -182,7 +98,7 @@ def written(prices: str, folder: Path) -> dict[str, Path]:
 def _written(prices: str, gpu: str, path: Path) -> Path:
     table = tables.iterations(measured_dir() / TABLE, ROWS, GPUS[gpu], TP)
     medians = table.groupby(table.prompt * table.batch)[["prompt_s", "token_s"]].median()
-    other = calibrations.load(f"{gpu}_80g-{NEAREST}-tp{TP}")
+    other = calibrations.load(f"{gpu}_80g-{SAID['nearest']}-tp{TP}")
     found = {
         name: each
         for name, each in other.coefficients.items()
@@ -201,14 +117,16 @@ def _written(prices: str, gpu: str, path: Path) -> Path:
 
 def carried_rps(cluster: Cluster, files: Mapping[str, Path], seed: int) -> float:
     """Return the highest rate at which a cluster meets all nine SLOs, to 2 %."""
-    own, alone = [*CASE, *CONVERSATIONS, *cluster.overrides(files), f"seed={seed}"], pd.DataFrame()
+    own, alone = [*CASE, *SAID["conversations"], *cluster.overrides(files), f"seed={seed}"], pd.DataFrame()
     bracket = Bracket(64.0, 1.0, 1024.0, precision=0.02, step=1.5)
     while (rate := bracket.ask) is not None:
         requests = simulate([*own, f"workload.arrivals.rate_rps={rate}"]).requests
         if len(alone) < len(requests):
             single = Cluster("a100", 1).overrides(files)
             count = f"workload.requests={2 * len(requests)}"
-            alone = simulate([*CASE, *CONVERSATIONS, *single, f"seed={seed}", *ALONE, count]).requests
+            alone = simulate(
+                [*CASE, *SAID["conversations"], *single, f"seed={seed}", *SAID["alone"], count]
+            ).requests
         bracket = bracket.told(rate, meets(slowdowns(requests, alone)))
     assert bracket.low is not None, "a rate within the bounds"
     return bracket.low
@@ -240,7 +158,7 @@ def _print_handover(files: Mapping[str, Path]) -> None:
     for gpu in GPUS:
         for way in ("whole", "by_layer"):
             both, apart = (Cluster(gpu, 1, decode).overrides(files) for decode in (0, 1))
-            own = [*CASE, *CODING, *ALONE]
+            own = [*CASE, *SAID["coding"], *SAID["alone"]]
             second, latency = (
                 each / base - 1
                 for each, base in zip(
@@ -259,5 +177,26 @@ def _second_and_latency_s(overrides: Sequence[str]) -> tuple[float, float]:
     return float((two.latency_s - two.ttft_s).mean()), float(whole_one.latency_s.mean())
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("--seeds", type=int, default=3, help="of each capacity (default: 3)"),
+    JOBS,
+    about=__doc__,
+    epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes an hour of one core.",
+)
+def main(seeds: int, jobs: int) -> None:
+    """Search and print."""
+    whole("--seeds", seeds, "seeds", least=1)
+    with TemporaryDirectory() as folder:
+        files = {name: written(name, Path(folder)) for name in (MEASURED, LOOKED_UP)}
+        _print_handover(files[MEASURED])
+        asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
+        searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
+        found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
+    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{'of Baseline-A100':>20}{'the paper':>11}")
+    base = {
+        prices: fmean(found["Baseline-A100 (70)", prices, seed] for seed in range(seeds)) for prices in files
+    }
+    for name, cluster in CLUSTERS.items():
+        rates = {prices: [found[name, prices, seed] for seed in range(seeds)] for prices in files}
+        ratios = ", ".join(f"{fmean(each) / base[prices]:.2f}" for prices, each in rates.items())
+        print(f"{name:28}{''.join(_cell(each) for each in rates.values())}{ratios:>20}{cluster.paper:>11}")

@@ -130,7 +130,7 @@ def test_options_and_keys_of_every_command_are_there(page, capsys):
 def test_studies_and_targets_of_every_page_are_there(page):
     text = page.read_text()
     have = index.commands()
-    wanted = set(re.findall(r"python -m experiments\.([\w.]*\w)", text))
+    wanted = set(re.findall(r"python -m experiments[. ]([a-z][\w.]*\w)", text))
     assert wanted <= have.keys(), wanted - have.keys()
     targets = set(re.findall(r"^([a-z-]+):", (HOME / "Makefile").read_text(), re.MULTILINE))
     called = set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE))

@@ -6,13 +6,14 @@ have: a slope and an intercept for each kernel. All else is derived from calibra
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.studies.command import command, into
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, written
+from experiments.studies.command import into, program
+from experiments.studies.provenance import provenance
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Bgmv, LoraWork, Mbgmv
 
@@ -100,66 +101,15 @@ def decode_s(kernel: str, ranks: Sequence[int]) -> float:
     return IterationModel(calibration).decode_s(len(ranks), 0) + model.decode_s(work)
 
 
-PROVENANCE = {
-    "kind": "published",
-    "source": "CaraServe (arXiv 2401.11240), Figure 5: decode latencies of BGMV and MBGMV on the A10",
-    "command": "python -m experiments.caraserve.calibration",
-    "date": "2026-11-22",
-    "note": "for replica.target_modules=[q,k,v]. Figure 5 says nothing of contexts; they are taken as short",
-    "coefficients": {
-        "decode.intercept_s": {
-            "kind": "derived",
-            "source": "a40-llama_2_7b-tp1 by memory bandwidth; the kernels' intercepts are what Figure 5 leaves",
-        },
-        "decode.per_context_token_s": {
-            "kind": "derived",
-            "source": "a10g-llama_7b-tp1: the same memory",
-        },
-        "decode.per_sequence_s": {"kind": "derived", "source": "none in CaraServe's models"},
-        "prefill": {
-            "kind": "derived",
-            "source": "a10g-llama_7b-tp1: the same memory; per token by peak FLOP/s",
-        },
-        "kernels.*.prefill": {"kind": "derived", "source": "a10g-llama_7b-tp1, three of four projections"},
-        "adapter_load": {
-            "kind": "derived",
-            "source": "a100_80g-llama_7b-tp1: the same link, and many small copies bound the rate; latency of three of "
-            "four projections. An A10G, which is virtual, loads at 3.0 GB/s",
-        },
-        "merge": {"kind": "derived", "source": "a10g-llama_7b-tp1"},
-        "cpu_lora.tokens_per_core": {"kind": "published", "source": "CaraServe, Figures 17 and 18"},
-        "cpu_lora.sync_s": {
-            "kind": "published",
-            "source": "CaraServe, section 4.2: less than 1 ms; over 32 layers",
-        },
-        "cpu_lora": {
-            "kind": "measured",
-            "source": "simlora-profile device=cpu model=llama_2_7b plan=cpu_lora, one core of an AMD EPYC, three of "
-            "four projections",
-        },
-    },
-}
-
-
-def as_yaml() -> str:
-    """Return the file."""
-    tree: dict[str, object] = {"gpu": "a10", "model": "llama_2_7b", "tp": 1, "provenance": PROVENANCE}
-    found = coefficients()
-    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
-
-
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the file; print what it gives for Figure 5."""
     path = folder / f"{NAME}.yaml"
-    save(path, as_yaml())
+    said = provenance(Path(__file__).parent, "published")
+    save(path, text_of(Calibration(NAME, "a10", "llama_2_7b", 1, said, coefficients())))
     for kernel, (intercept_s, slope_s) in lines().items():
         steps = ", ".join(
             f"{name} {1e3 * (intercept_s + slope_s * ranks):.2f} ms" for name, ranks in RANKS.items()
         )
         print(f"{kernel}: {steps}")
     print(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from pathlib import Path
 from experiments.claims import board, evaluate, pictures, verdicts
 from experiments.claims.claim import read
 from experiments.claims.evaluate import Row
-from experiments.studies.command import JOBS, command, made, option, shown, writable
+from experiments.studies.command import JOBS, made, option, program, shown, writable
 from experiments.studies.reading import known
 from experiments.studies.running import Watch, watched
 from experiments.studies.study import EXPERIMENTS, read_all
@@ -69,7 +68,27 @@ def conditions(folder: Path) -> dict[str, str]:
     return found
 
 
-@command(
+def _took(ran: Mapping[str, Watch]) -> list[str]:
+    """Return a sentence about the runs of each paper. Those that were kept count with the seconds that they took."""
+    runs = {paper: watch.outcomes.values() for paper, watch in ran.items()}
+    return [
+        f"{paper}: {len(own):,} runs, which took {sum(outcome.seconds for outcome in own):,.0f} s to simulate"
+        for paper, own in runs.items()
+    ]
+
+
+def _draw(
+    rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, Path], ran: Mapping[str, Watch], out: Path
+) -> list[Path]:
+    """Draw every figure that a row is about."""
+    paths = []
+    for paper, own in rows.items():
+        names = dict.fromkeys(study for row in own for study in row.studies)
+        paths += pictures.draw_all(chosen[paper], names, ran[paper], out / paper)
+    return paths
+
+
+@program(
     option(
         "--paper", action="append", dest="names", metavar="PAPER", help="only this paper (may be repeated)"
     ),
@@ -117,27 +136,3 @@ def main(names: Sequence[str] | None, tree: Path | None, page: Path | None, jobs
         text = board.markdown(every, said, f"python -m experiments.claims{asked}", conditions(INFERRED))
         page.write_text(text, encoding="utf-8")
         print(f"wrote {shown(page)} and {len(drawn)} figures in {shown(page.parent / 'figures')}")
-
-
-def _took(ran: Mapping[str, Watch]) -> list[str]:
-    """Return a sentence about the runs of each paper. Those that were kept count with the seconds that they took."""
-    runs = {paper: watch.outcomes.values() for paper, watch in ran.items()}
-    return [
-        f"{paper}: {len(own):,} runs, which took {sum(outcome.seconds for outcome in own):,.0f} s to simulate"
-        for paper, own in runs.items()
-    ]
-
-
-def _draw(
-    rows: Mapping[str, Sequence[Row]], chosen: Mapping[str, Path], ran: Mapping[str, Watch], out: Path
-) -> list[Path]:
-    """Draw every figure that a row is about."""
-    paths = []
-    for paper, own in rows.items():
-        names = dict.fromkeys(study for row in own for study in row.studies)
-        paths += pictures.draw_all(chosen[paper], names, ran[paper], out / paper)
-    return paths
-
-
-if __name__ == "__main__":
-    sys.exit(main())

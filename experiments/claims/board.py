@@ -9,33 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from experiments.claims.evaluate import Row
-from experiments.claims.numbers import error_shown, shown
-from experiments.claims.verdicts import CONTRADICTS, HOLDS, NEAR, NOT_SIMULATED, OFF, VERDICTS
+from experiments.claims.verdicts import (
+    CONTRADICTS,
+    HOLDS,
+    NEAR,
+    NOT_SIMULATED,
+    OFF,
+    VERDICTS,
+    error_shown,
+    shown,
+)
 from experiments.studies.markdown import page, table
+from experiments.studies.reading import load
 
 WIDTH, CELL = 110, 22
-MEANING = {
-    HOLDS: "a value or a ratio is within 10 %; all comparisons of an order or a trend come out",
-    NEAR: "within 25 %; at least three quarters of the comparisons come out",
-    OFF: "neither",
-    CONTRADICTS: (
-        "the paper, or its artifact, has two numbers for the same run that differ by more than 10 %, "
-        "and we are near one of them"
-    ),
-    NOT_SIMULATED: "simlora cannot run it",
-}
+SAID = load(Path(__file__).with_suffix(".yaml"))
 WORST_FIRST = (OFF, NOT_SIMULATED, CONTRADICTS, NEAR, HOLDS)
-COLUMNS = (
-    "verdict",
-    "claim",
-    "published",
-    "simulated",
-    "error",
-    "fitted",
-    "true under",
-    "figure",
-    "why it does not hold",
-)
 AS_IT_IS = "as it is"
 NOT_LOOKED_FOR = "not looked for"
 
@@ -86,7 +75,7 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
         Path(__file__).with_name("page.md"),
         summary=summary(rows),
         counts="\n".join(
-            f"* **{count} {verdict}**: {MEANING[verdict]}." for verdict, count in counts(rows).items()
+            f"* **{count} {verdict}**: {SAID['meaning'][verdict]}." for verdict, count in counts(rows).items()
         ),
         command=command,
         fitted=sum(row.fitted > 0 for row in holding),
@@ -95,7 +84,7 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
         not_looked_for=NOT_LOOKED_FOR,
         notes="\n\n".join(notes),
         papers="\n\n".join(
-            f"## {paper}\n\n{table(COLUMNS, _rows(paper, rows, conditions))}"
+            f"## {paper}\n\n{table(SAID['columns'], _rows(paper, rows, conditions))}"
             for paper in dict.fromkeys(row.paper for row in rows)
         ),
     )

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.checks import CHECKS, CURVES, spots_of
 from experiments.claims.formulas import NUMBERS
-from experiments.claims.spots import Limit, Spot, read_curve, read_spot
+from experiments.claims.spots import CHECKS, CURVES, Limit, Spot, read_curve, read_spot, spots_of
 from experiments.studies.reading import check, known, listed, load
-from experiments.studies.several import read_seeds
-from experiments.studies.study import Study
+from experiments.studies.study import Study, read_seeds
 from simlora.core.errors import InputError
 
 KINDS = ("value", "oom", "ratio", "increase", "order", "trend", "formula", "absent")
@@ -90,7 +88,7 @@ def read(path: Path, studies: Mapping[str, Study]) -> list[Claim]:
 
     Where the file has `seeds`, numbers are means over runs with these.
     """
-    return entries(load(path)["claims"], path, studies, read_seeds(path))
+    return entries(load(path)["claims"], path, studies, read_seeds(path.parent))
 
 
 def entries(

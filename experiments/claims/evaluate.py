@@ -7,12 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from experiments.claims import verdicts
-from experiments.claims.checks import CHECKS, Comparison
 from experiments.claims.claim import Claim
 from experiments.claims.formulas import NUMBERS, compare_formula, printed_by
-from experiments.claims.numbers import shown
-from experiments.claims.spots import Figures, Limit, Spot
-from experiments.studies.fitted import was_fitted
+from experiments.claims.spots import CHECKS, Comparison, Figures, Limit, Spot
+from experiments.claims.verdicts import shown
+from experiments.studies.measured import was_fitted
 from experiments.studies.points import Overrides, Point
 from experiments.studies.running import NoNumberError, figure_of, run_all, watched
 from experiments.studies.study import OOM

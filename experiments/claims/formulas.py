@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.checks import Comparison
-from experiments.studies.command import command, option
+from experiments.claims.spots import Comparison
+from experiments.studies.command import option, program
 from experiments.studies.reading import known, load
 from simlora.core.errors import InputError, nearest
 
@@ -67,16 +66,16 @@ def caraserve_adapter() -> Iterator[Comparison]:
 
 def dlora_switch() -> Iterator[Comparison]:
     """Three iterations take 300 ms unmerged, and 250 ms after merging first. Source: dLoRA (OSDI'24) §4.2."""
-    from experiments.dlora.example import PUBLISHED_MS, milliseconds
+    from experiments.dlora.slower import EXAMPLE_MS, example_ms
 
-    for system, published_ms in PUBLISHED_MS.items():
-        ours_ms = milliseconds(system)
+    for system, published_ms in EXAMPLE_MS.items():
+        ours_ms = example_ms(system)
         yield Comparison(f"{system}: {ours_ms:g} ms, {published_ms} in the paper", ours_ms == published_ms)
 
 
 def dlora_ilp() -> Iterator[Comparison]:
     """A plan takes milliseconds. Source: dLoRA (OSDI'24) §5.2."""
-    from experiments.dlora.overhead import solved_within_milliseconds
+    from experiments.dlora.replicas import solved_within_milliseconds
 
     yield from solved_within_milliseconds()
 
@@ -126,7 +125,7 @@ def printed_by(formula: str, computed: str) -> str:
     return f"python -m {COMMANDS[computed]}" if computed in COMMANDS else ""
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="NAME", help=f"{', '.join(FORMULAS)} (default: all)"),
     about="Compare formulas of the papers with simlora's.",
 )
@@ -136,7 +135,3 @@ def main(names: Sequence[str]) -> None:
         print(name)
         for comparison in FORMULAS[name]():
             print(f"  {'so' if comparison.passed else 'NOT SO'}: {comparison.says}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

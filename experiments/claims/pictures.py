@@ -12,26 +12,24 @@ from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
 from experiments.dlora import measured as artifact
-from experiments.dlora import paper as dlora
-from experiments.measured import measured_dir
 from experiments.studies import draw as drawn
-from experiments.studies import draw_several, fitted, measured
+from experiments.studies import look, measured
 from experiments.studies.command import made
 from experiments.studies.draw import draw
-from experiments.studies.gathered import gather_one
-from experiments.studies.points import Point, point, points, seeded
+from experiments.studies.found import Found, runs
+from experiments.studies.points import Point, point, points
+from experiments.studies.reading import measured_dir
 from experiments.studies.running import Watch
-from experiments.studies.several import Several, read_seeds
-from experiments.studies.study import Panel, Study, read
+from experiments.studies.study import Panel, Study, read, read_seeds
 from simlora.sweeps.outcome import Outcome
 
 DPI, COLOURS = 80, 64
 """Pictures are looked at on a page, and kept in the repository: below 80 kB each."""
 DATA = "data"
 """The text in a PNG that tells what it was drawn from."""
-DRAWN_BY = [Path(str(module.__file__)) for module in (draw_several, drawn, fitted, measured, artifact)]
+DRAWN_BY = [Path(str(module.__file__)) for module in (drawn, look, measured, artifact)]
 """What decides how a picture looks, besides its data."""
-Found = Sequence[tuple[Point, Sequence[Outcome]]]
+Shown = Sequence[tuple[Point, Sequence[Outcome]]]
 """Points, and what became of the runs of each: one, or one a seed."""
 
 
@@ -41,24 +39,22 @@ def draw_all(folder: Path, names: Iterable[str], ran: Watch, out: Path) -> list[
     Of a paper whose claims are means over seeds curves are means, too, and bands show the seeds.
     """
     made(out)
-    seeds, paths = read_seeds(folder / "claims.yaml"), []
+    beside, seeds, paths = _beside(folder, measured_dir()), read_seeds(folder), []
     for name in names:
         study = read(folder / f"{name}.yaml")
-        found = list(_found(study, ran, seeds))
+        every = list(_found(study, ran, seeds))
         paths.append(out / f"{name}.png")
-        study = _only(study, [one for one, _ in found])
+        study = _only(study, [one for one, _ in every])
         kept = {panel.name for panel in study.panels}
-        found = [(one, outcomes) for one, outcomes in found if one.panel in kept]
-        if not _is_of(paths[-1], data := _data(study, found)):
-            if seeds:
-                _draw_seeds(study, found, paths[-1], folder.resolve() == dlora.FOLDER)
-            else:
-                _draw(study, found, paths[-1])
+        shown = [(one, outcomes) for one, outcomes in every if one.panel in kept]
+        if not _is_of(paths[-1], data := _data(study, shown)):
+            found = [Found(one, outcomes, beside.published(study, one)) for one, outcomes in shown]
+            draw(study, found, paths[-1], DPI, beside.targets_s)
             _keep(paths[-1], data)
     return paths
 
 
-def _data(study: Study, found: Found) -> str:
+def _data(study: Study, found: Shown) -> str:
     """Return a hash of what a picture shows and of the code that draws it: it is drawn anew when that has changed."""
     shown = [
         (one.key, one.beyond, [(each.status, *map(each.figure, study.metrics)) for each in outcomes])
@@ -94,30 +90,18 @@ def _keep(path: Path, data: str) -> None:
     small.save(path, optimize=True, pnginfo=text)
 
 
-@lru_cache(maxsize=1)
-def _rows(folder: Path) -> list[measured.Row] | None:
-    """Return the measured runs, which take a fifth of a second to read."""
-    return measured.rows()
-
-
-def _draw(study: Study, found: Found, path: Path) -> None:
-    rows = _rows(measured_dir())
-    draw(study, [gather_one(study, one, outcome, rows) for one, (outcome,) in found], path, DPI)
-
-
-def _draw_seeds(study: Study, found: Found, path: Path, is_dlora: bool) -> None:
-    """Draw means over seeds; of dLoRA beside what its artifact plots, and its targets."""
-    theirs = (artifact.read() if is_dlora else None) or artifact.Measured({})
-    several = [Several(one, outcomes, theirs.of(one)) for one, outcomes in found]
-    draw_several.draw(study, several, path, DPI, dlora.TARGETS_S if is_dlora else None)
+@lru_cache(maxsize=8)
+def _beside(folder: Path, measured_runs: Path) -> measured.Beside:
+    """Return what a folder's studies are drawn beside; measured runs take a fifth of a second to read."""
+    return measured.beside(folder)
 
 
 def _found(study: Study, ran: Watch, seeds: Sequence[int]) -> Iterator[tuple[Point, list[Outcome]]]:
     """Yield the study's points that were run, and those that a search made between its values of x; along x."""
     all_points = [*points(study), *_between(study, ran)]
     for one in all_points if study.x.categories else sorted(all_points, key=lambda one: one.x):
-        runs = [seeded(one, seed) for seed in seeds] or [one]
-        outcomes = [ran.outcomes[run.overrides] for run in runs if run.overrides in ran.outcomes]
+        there = (run.overrides for run in runs(one, seeds))
+        outcomes = [ran.outcomes[overrides] for overrides in there if overrides in ran.outcomes]
         if outcomes and not one.skip:
             yield one, outcomes
 

@@ -1,15 +1,23 @@
-"""Single numbers of studies, and curves of them: what claims are about."""
+"""Single numbers of studies, and curves of them: what claims are about; and the checks of an order or a trend.
+
+The checks are the only readings of a sentence such as "the impact is not significant" that this project has; what each
+compares, and within what, stands in the paper's claims.yaml.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from operator import gt, lt
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
+from experiments.studies.found import runs
 from experiments.studies.metrics import METRICS
-from experiments.studies.points import Point, point, seeded
+from experiments.studies.points import Point, point
 from experiments.studies.reading import known
 from experiments.studies.study import Study
 from simlora.core.errors import InputError
@@ -58,7 +66,7 @@ class Spot:
     @property
     def points(self) -> list[Point]:
         """The runs that it is about."""
-        return [seeded(self.point, seed) for seed in self.seeds] or [self.point]
+        return runs(self.point, self.seeds)
 
     def number(self, figures: Figures) -> float:
         """Return the number."""
@@ -158,3 +166,110 @@ def read_curve(text: Any, place: str, studies: Mapping[str, Study], seeds: Seque
     study.panel(parts[1], place)
     study.series_named(parts[2], place)
     return Curve(study, parts[1], parts[2], known(parts[3], METRICS, f"{place}: metric"), seeds)
+
+
+Values = Callable[[Spot], float]
+"""Returns the simulated number of a spot."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One comparison: what it says, in numbers, and whether it is so."""
+
+    says: str
+    passed: bool
+
+
+CURVES = ("curve", "upper", "lower")
+"""The arguments of checks that are curves."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check is called with, and what compares: it gets the numbers of spots, values of x, and its arguments."""
+
+    arguments: Sequence[str]
+    does: Callable[..., Iterator[Comparison]]
+
+    def compare(self, arguments: Mapping[str, Any], values: Values) -> list[Comparison]:
+        """Return the comparisons."""
+        own = {name: arguments[name] for name in self.arguments}
+        return list(self.does(values, _x(arguments), **own))
+
+
+def spots_of(arguments: Mapping[str, Any]) -> list[Spot]:
+    """Return the spots that a check needs: those of its curves."""
+    curves = [arguments[name] for name in CURVES if name in arguments]
+    return [curve.at(x) for x in _x(arguments) for curve in curves]
+
+
+def _above(values: Values, xs: Sequence[Any], upper: Curve, lower: Curve) -> Iterator[Comparison]:
+    """`upper` is above `lower` at each of `x` (all)."""
+    for x in xs:
+        high, low = values(upper.at(x)), values(lower.at(x))
+        yield Comparison(f"{upper} {high:.3g} above {lower.series} {low:.3g} at {x}", high > low)
+
+
+def _widens(values: Values, xs: Sequence[Any], upper: Curve, lower: Curve) -> Iterator[Comparison]:
+    """The gap between `upper` and `lower` is larger at the last x than at the first."""
+    first, last = xs[0], xs[-1]
+    gaps = [values(upper.at(x)) - values(lower.at(x)) for x in (first, last)]
+    says = f"{upper} less {lower.series} grows from {gaps[0]:.3g} at {first} to {gaps[1]:.3g} at {last}"
+    yield Comparison(says, gaps[1] > gaps[0])
+
+
+def _between(
+    values: Values, xs: Sequence[Any], curve: Curve, least: float, most: float
+) -> Iterator[Comparison]:
+    """Each later value of `curve` at `x` is `least` to `most` times the value at the first x."""
+    first, *later = xs
+    start = values(curve.at(first))
+    for x in later:
+        share = values(curve.at(x)) / start
+        says = f"{curve} at {x} is {share:.3f} of that at {first}, within {least:g} and {most:g}"
+        yield Comparison(says, least <= share <= most)
+
+
+def _close(values: Values, xs: Sequence[Any], curve: Curve, within: float) -> Iterator[Comparison]:
+    """All values of `curve` are within a share `within` of their largest."""
+    found = [values(curve.at(x)) for x in xs]
+    spread = (max(found) - min(found)) / max(found)
+    yield Comparison(f"{curve} varies by {spread:.1%}, at most {within:.0%}", spread <= within)
+
+
+def _better_when_small(
+    values: Values, xs: Sequence[Any], curve: Curve, small: Sequence[Any], large: Any
+) -> Iterator[Comparison]:
+    """The mean of `curve` over the `small` x is above its value at `large`."""
+    mean, other = float(np.mean([values(curve.at(x)) for x in small])), values(curve.at(large))
+    yield Comparison(f"{curve} {mean:.3f} on average at {small} above {other:.3f} at {large}", mean > other)
+
+
+def _beside(word: str, holds: Callable[[float, float], bool]) -> Callable[..., Iterator[Comparison]]:
+    """Return what compares `curve` with `limit` at each of `x` (all): `below` it or `above`."""
+
+    def does(values: Values, xs: Sequence[Any], curve: Curve, limit: float) -> Iterator[Comparison]:
+        for x in xs:
+            value = values(curve.at(x))
+            yield Comparison(f"{curve} {value:.3g} {word} {limit:g} at {x}", holds(value, limit))
+
+    return does
+
+
+def _x(arguments: Mapping[str, Any]) -> Sequence[Any]:
+    if "small" in arguments:
+        return [*arguments["small"], arguments["large"]]
+    curve: Curve = arguments["curve"] if "curve" in arguments else arguments["upper"]
+    chosen: Sequence[Any] = arguments.get("x", curve.x)
+    return chosen
+
+
+CHECKS = {
+    "above": Check(("upper", "lower"), _above),
+    "widens": Check(("upper", "lower"), _widens),
+    "between": Check(("curve", "least", "most"), _between),
+    "below": Check(("curve", "limit"), _beside("below", lt)),
+    "beyond": Check(("curve", "limit"), _beside("above", gt)),
+    "close": Check(("curve", "within"), _close),
+    "better_when_small": Check(("curve", "small", "large"), _better_when_small),
+}

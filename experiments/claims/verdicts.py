@@ -1,8 +1,9 @@
-"""When a claim holds. One table for all papers, so that no claim is judged by a rule of its own."""
+"""When a claim holds: one table for all papers, so that none is judged by a rule of its own; and numbers as shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 HOLDS, NEAR, OFF, CONTRADICTS, NOT_SIMULATED = "holds", "near", "off", "contradicts itself", "not simulated"
 VERDICTS = (HOLDS, NEAR, OFF, CONTRADICTS, NOT_SIMULATED)
@@ -60,3 +61,25 @@ def worst(verdicts: Iterable[str]) -> str:
 
 def _within(error: float, holds: float, near: float) -> str:
     return HOLDS if error <= holds else NEAR if error <= near else OFF
+
+
+def shown(value: Any) -> str:
+    """Return a cell: numbers with three digits, several of them with semicolons."""
+    if value is None:
+        return "-"
+    if isinstance(value, list):
+        return "; ".join(map(shown, value))
+    if isinstance(value, int | float):
+        return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+def error_shown(published: Any, errors: list[float] | None) -> str:
+    """Return relative errors in %; where 0 was published the error is absolute."""
+    if errors is None:
+        return ""
+    values = published if isinstance(published, list) else [published] * len(errors)
+    return "; ".join(
+        f"{error:+.1%}".replace("%", " %") if value else f"{error:+.3f}"
+        for value, error in zip(values, errors, strict=True)
+    )

@@ -8,23 +8,20 @@ from pathlib import Path
 
 import pandas as pd
 
-from experiments.composition.drawing import draw_ahead, draw_search
-from experiments.composition.frontier import alone, in_other_worlds
+from experiments.composition.drawing import draw_ahead, draw_search, text
+from experiments.composition.frontier import alone, as_published, in_other_worlds, told_wrong
 from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
-from experiments.composition.own import as_published, told_wrong
 from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, markdown, verdict
-from experiments.composition.publishing import text
 from experiments.composition.search import Tried, explore
 from experiments.composition.space import Space
 from experiments.composition.space import read as read_space
 from experiments.cross_table.capacities import Span, carried_by_seed, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
-from experiments.cross_table.slots import exchanges
+from experiments.cross_table.slots import exchanges, parts
 from experiments.cross_table.tuning import tuned
-from experiments.cross_table.why import parts
 from experiments.cross_table.world import HELD_OUT, TRAINING, System, World, read
-from experiments.studies.command import JOBS, command, made, option
+from experiments.studies.command import JOBS, made, option, program
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
 
@@ -32,43 +29,6 @@ BASE = "slora"
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEM = ROOT / "simlora" / "conf" / "system" / f"{NAME}.yaml"
 TRIALS, SEEDS = 100, 3
-
-
-@command(
-    option("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})"),
-    option("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})"),
-    JOBS,
-    option(
-        "--docs",
-        type=Path,
-        help="folder of composition.md, its table and figures (default: docs, for the default trials and seeds)",
-    ),
-    option(
-        "--publish",
-        type=Path,
-        help="the system's file (default: in simlora/conf/system, for the default ones too)",
-    ),
-    about="Search over all policy slots for the composition that carries most on the training workloads of "
-    "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
-    epilog=f"It takes one and a half to two hours of two cores. {HELP}",
-)
-def main(trials: int, seeds: int, jobs: int, docs: Path | None, publish: Path | None) -> None:
-    """Search, judge, print and write."""
-    whole("--trials", trials, "compositions", least=1)
-    whole("--seeds", seeds, "seeds", least=1)
-    whole_study = (trials, seeds) == (TRIALS, SEEDS)
-    docs = docs or (ROOT / "docs" if whole_study else None)
-    publish = publish or (SYSTEM if whole_study else None)
-    if docs:
-        made((docs / AHEAD).parent, "--docs")
-    study = _study(read(), read_space(), trials, range(seeds), jobs)
-    _print(study)
-    if docs:
-        _write(study, docs)
-    # Runs are kept only while simlora's files do not change: the same system is not written again.
-    if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != study.text):
-        publish.write_text(study.text, encoding="utf-8")
-        print(publish)
 
 
 def _study(world: World, space: Space, trials: int, seeds: Sequence[int], jobs: int) -> Study:
@@ -159,5 +119,38 @@ def _csv_row(one: Tried, workloads: Iterable[str]) -> dict[str, object]:
     return {"trial": one.number, **rates, "refused": one.refused, **one.composition.settings}
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("--trials", type=int, default=TRIALS, help=f"compositions to try (default: {TRIALS})"),
+    option("--seeds", type=int, default=SEEDS, help=f"of the judgement (default: {SEEDS})"),
+    JOBS,
+    option(
+        "--docs",
+        type=Path,
+        help="folder of composition.md, its table and figures (default: docs, for the default trials and seeds)",
+    ),
+    option(
+        "--publish",
+        type=Path,
+        help="the system's file (default: in simlora/conf/system, for the default ones too)",
+    ),
+    about="Search over all policy slots for the composition that carries most on the training workloads of "
+    "experiments/cross_table/world.yaml, and judge it on the held-out ones against every published system.",
+    epilog=f"It takes one and a half to two hours of two cores. {HELP}",
+)
+def main(trials: int, seeds: int, jobs: int, docs: Path | None, publish: Path | None) -> None:
+    """Search, judge, print and write."""
+    whole("--trials", trials, "compositions", least=1)
+    whole("--seeds", seeds, "seeds", least=1)
+    whole_study = (trials, seeds) == (TRIALS, SEEDS)
+    docs = docs or (ROOT / "docs" if whole_study else None)
+    publish = publish or (SYSTEM if whole_study else None)
+    if docs:
+        made((docs / AHEAD).parent, "--docs")
+    study = _study(read(), read_space(), trials, range(seeds), jobs)
+    _print(study)
+    if docs:
+        _write(study, docs)
+    # Runs are kept only while simlora's files do not change: the same system is not written again.
+    if publish and (not publish.exists() or publish.read_text(encoding="utf-8") != study.text):
+        publish.write_text(study.text, encoding="utf-8")
+        print(publish)

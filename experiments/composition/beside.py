@@ -5,56 +5,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from experiments.composition.judging import NAME, TITLE
 from experiments.cross_table.capacities import Carried, Reading, carried_by_seed, geometric, span, times
 from experiments.cross_table.page import spanned
 from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
-from experiments.studies.command import JOBS, command, option
+from experiments.studies.command import JOBS, option, program
+from experiments.studies.reading import load
 from simlora.core.checks import whole
 
-KEEPS_NONE: Mapping[str, Any] = {"replica.prefix_caching": False}
 FOUND: Mapping[str, Any] = {"system": NAME}
-MECHANISMS: Mapping[str, Mapping[str, Any]] = {
-    "KV on hosts": {"replica.host_kv_bytes": 2.0e11},
-    "KV on disks": {"replica.host_kv_bytes": 2.0e11, "host.kv_disk_bytes": 4.0e12},
-    "one of four prefills": {"cluster.prefill_replicas": 1, **KEEPS_NONE},
-    "two of four prefill": {"cluster.prefill_replicas": 2, **KEEPS_NONE},
-    "eviction=gdsf": {"eviction": "gdsf"},
-    "adapters of 8 bits": {"replica.adapter_bits": 8},
-    "a LoRA server": {"cluster.lora_server_gpus": 1, "loader": "cached"},
-}
-"""By name, what is set besides; a server takes one of the four GPUs."""
 SERVER: Mapping[str, Any] = {"cluster.replicas": 3}
-
-
-@command(option("--seeds", type=int, default=3, help="of each capacity (default: 3)"), JOBS, about=__doc__)
-def main(seeds: int, jobs: int) -> None:
-    """Search and print."""
-    whole("--seeds", seeds, "seeds", least=1)
-    world = read()
-    workloads, every = world.of(HELD_OUT), range(seeds)
-    base = System(NAME, TITLE, FOUND)
-    found = _carried(world, base, workloads, every, jobs, {})
-    expected = {name: by_seed[0].met_rps for name, by_seed in found.items()}
-    print(
-        "Capacity of the composition with one more mechanism, over that without, of each held-out workload:"
-    )
-    print(f"{'':22}{'all':>22}" + "".join(f"{workload.name:>22}" for workload in workloads))
-    for name, settings in MECHANISMS.items():
-        own = world.but(SERVER) if "cluster.lora_server_gpus" in settings else world
-        system = System(f"{NAME} with {name}", name, {**FOUND, **settings})
-        theirs = _carried(own, system, workloads, every, jobs, expected)
-        ratios = {one: times(by_seed, found[one]) for one, by_seed in theirs.items()}
-        cells = [spanned(span(ratios[workload.name].values())) for workload in workloads]
-        whole_seeds = [mean_of(ratios[workload.name][seed] for workload in workloads) for seed in every]
-        print(
-            f"{name:22}{spanned(span(whole_seeds)):>22}" + "".join(f"{each:>22}" for each in cells),
-            flush=True,
-        )
 
 
 def mean_of(readings: Iterable[Reading]) -> Reading:
@@ -80,5 +44,27 @@ def _carried(
     return result
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(option("--seeds", type=int, default=3, help="of each capacity (default: 3)"), JOBS, about=__doc__)
+def main(seeds: int, jobs: int) -> None:
+    """Search and print."""
+    whole("--seeds", seeds, "seeds", least=1)
+    world = read()
+    workloads, every = world.of(HELD_OUT), range(seeds)
+    base = System(NAME, TITLE, FOUND)
+    found = _carried(world, base, workloads, every, jobs, {})
+    expected = {name: by_seed[0].met_rps for name, by_seed in found.items()}
+    print(
+        "Capacity of the composition with one more mechanism, over that without, of each held-out workload:"
+    )
+    print(f"{'':22}{'all':>22}" + "".join(f"{workload.name:>22}" for workload in workloads))
+    for name, settings in load(Path(__file__).with_suffix(".yaml")).items():
+        own = world.but(SERVER) if "cluster.lora_server_gpus" in settings else world
+        system = System(f"{NAME} with {name}", name, {**FOUND, **settings})
+        theirs = _carried(own, system, workloads, every, jobs, expected)
+        ratios = {one: times(by_seed, found[one]) for one, by_seed in theirs.items()}
+        cells = [spanned(span(ratios[workload.name].values())) for workload in workloads]
+        whole_seeds = [mean_of(ratios[workload.name][seed] for workload in workloads) for seed in every]
+        print(
+            f"{name:22}{spanned(span(whole_seeds)):>22}" + "".join(f"{each:>22}" for each in cells),
+            flush=True,
+        )

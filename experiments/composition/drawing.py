@@ -1,19 +1,22 @@
-"""Pictures of the search and of the judgement."""
+"""Pictures of the search and of the judgement, and conf/system/simlora.yaml, a system that anybody can run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from matplotlib import pyplot as plt
+from omegaconf import OmegaConf
 
 from experiments.composition.search import Tried
 from experiments.cross_table.capacities import Reading, span
 from experiments.cross_table.compared import Row
-from experiments.cross_table.world import HELD_OUT
-from experiments.studies.draw import COLOURS, GRID, INK, save
+from experiments.cross_table.slots import POLICIES, ordinary
+from experiments.cross_table.world import HELD_OUT, System
+from experiments.studies.look import COLOURS, GRID, INK, save
 
 BLUE, AMBER = COLOURS[:2]
 
@@ -74,3 +77,28 @@ def draw_ahead(
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
     save(figure, path)
+
+
+HEAD = """\
+# @package _global_
+# What a search over all policy slots found best on workloads of five papers, and what it carries on others:
+# docs/composition.md.
+# Written by python -m experiments.composition, which finds it again, on this GPU and model.
+"""
+
+
+def text(system: System, same: Mapping[str, Any]) -> str:
+    """Return the file. Of what is the `same` for all systems that it was held against it has the GPU and the model."""
+    settings = dict(system.settings)
+    base = settings.pop("system")
+    hardware = {key: same[key] for key in ("gpu", "model") if key in same}
+    groups = {key: settings.pop(key) for key in list(settings) if key in POLICIES}
+    for slot, choice in groups.items():  # what a policy's own file says is not said again
+        usual = {f"{slot}.{key}": value for key, value in ordinary(slot, choice).items()}
+        settings = {key: value for key, value in settings.items() if key not in usual or usual[key] != value}
+    lines = [HEAD + "defaults:", f"  - {base}"]
+    lines += [f"  - override /{group}: {choice}" for group, choice in {**hardware, **groups}.items()]
+    tree = OmegaConf.create({})
+    for key, value in settings.items():
+        OmegaConf.update(tree, key, value)
+    return "\n".join(lines) + "\n" + (OmegaConf.to_yaml(tree) if settings else "")

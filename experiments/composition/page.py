@@ -25,8 +25,8 @@ from experiments.composition.search import AT_ONCE, BEHIND, BETTER, ROUNDS, Sear
 from experiments.cross_table.capacities import PRECISION, Reading, Span, span, times
 from experiments.cross_table.compared import Row
 from experiments.cross_table.page import number, percent, spanned, used
+from experiments.cross_table.slots import Part
 from experiments.cross_table.tuning import SHORT
-from experiments.cross_table.why import Part
 from experiments.cross_table.world import HELD_OUT, TRAINING, System
 from experiments.studies.markdown import lines, page, table
 

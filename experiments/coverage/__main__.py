@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-
-from experiments.coverage import capacities, intervals, labels
-from experiments.studies.command import command, option
+from experiments.coverage import capacities, intervals, models
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 
-TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels": labels.table}
+TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels": models.table}
 
 
-@command(
+@program(
     option("what", choices=sorted(TABLES)),
     option("--runs", type=int, default=200, metavar="N", help="runs, and trials, a cell (default: 200)"),
     option("--jobs", type=int, default=-1, metavar="N", help="processes (default: one a core)"),
@@ -19,7 +17,3 @@ TABLES = {"capacities": capacities.table, "intervals": intervals.table, "labels"
 def main(what: str, runs: int, jobs: int) -> None:
     """Measure, and print."""
     TABLES[what](whole("--runs", runs, least=1), jobs=jobs)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from experiments.cross_table.compared import Row, compare, with_figures
-from experiments.cross_table.drawing import draw
-from experiments.cross_table.page import PICTURE, markdown, spanned, why
-from experiments.cross_table.slots import exchanges
+from experiments.cross_table.page import PICTURE, draw, markdown, spanned, why
+from experiments.cross_table.slots import exchanges, parts
 from experiments.cross_table.tuning import tuned
-from experiments.cross_table.why import parts
 from experiments.cross_table.world import TRAINING, System, World, read
-from experiments.studies.command import JOBS, command, made, option
+from experiments.studies.command import JOBS, made, option, program
 from experiments.studies.reading import known
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
@@ -34,7 +31,19 @@ def with_composed(world: World) -> World:
 NAMES = with_composed(read())
 
 
-@command(
+def _printed(row: Row) -> str:
+    lines = [f"{row.workload.title}: capacity in requests/s, and of the best's"]
+    for cell in row.cells:
+        told = (
+            f"{spanned(cell.capacity):<28}{spanned(row.against_best(cell))}"
+            if not cell.refused
+            else cell.refused
+        )
+        lines.append(f"  {cell.system.title:<30}{told}")
+    return "\n".join(lines)
+
+
+@program(
     option("--workload", action="append", help=f"only this one: {', '.join(NAMES.workloads)}"),
     option("--system", action="append", help=f"only this one: {', '.join(NAMES.systems)}"),
     option("--seeds", type=int, default=SEEDS, help=f"searches of each capacity (default: {SEEDS})"),
@@ -76,19 +85,3 @@ def main(
         draw(rows, systems, docs / PICTURE)
         (docs / "cross_table.md").write_text(markdown(world, rows, reasons, seeds), encoding="utf-8")
         print(docs / "cross_table.md")
-
-
-def _printed(row: Row) -> str:
-    lines = [f"{row.workload.title}: capacity in requests/s, and of the best's"]
-    for cell in row.cells:
-        told = (
-            f"{spanned(cell.capacity):<28}{spanned(row.against_best(cell))}"
-            if not cell.refused
-            else cell.refused
-        )
-        lines.append(f"  {cell.system.title:<30}{told}")
-    return "\n".join(lines)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,40 +1,25 @@
-"""In which slots two systems differ, and a system with one of its slots as another system has it."""
+"""In which slots two systems differ, and what a system carries with one of its slots as another system has it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
+from experiments.cross_table.capacities import Span, carried_by_seed, span, times
+from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.world import System, Workload, World
+from experiments.studies.reading import load
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
 
 POLICIES = ("scheduler", "loader", "eviction", "router", "placement", "migration")
-OF_REPLICAS: Mapping[str, tuple[str, ...]] = {
-    "memory": (
-        "replica.reserve",
-        "replica.block_size",
-        "replica.watermark",
-        "replica.preemption",
-        "replica.prefix_caching",
-        "replica.host_kv_bytes",
-        "replica.adapter_memory",
-        "replica.adapter_region_share",
-        "replica.adapter_tokens",
-        "replica.max_lora_rank",
-        "replica.lora_communication",
-        "replica.adapter_tokenizers",
-        "replica.activation_bytes_per_logit",
-    ),
-    "admission": ("replica.max_wait_tokens",),
-    "prefill": ("replica.max_num_batched_tokens",),
-    "batch": ("replica.max_num_seqs", "replica.max_loras"),
-    "adapter pool": ("cluster.adapter_pool",),
-}
+OF_REPLICAS: Mapping[str, Sequence[str]] = load(Path(__file__).with_suffix(".yaml"))
 """Slots that are keys of a replica, or of the cluster: what belongs together is exchanged together."""
 
 TOLD = 3
@@ -154,3 +139,39 @@ def _told(slot: Slot, other: Slot) -> str:
     named = next((str(value) for key, value in differing.items() if "." not in key), "")
     keys = [f"{key.partition('.')[2]} {value}" for key, value in differing.items()]
     return named or ", ".join([*keys[:TOLD], *(["…"] if len(keys) > TOLD else [])])
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one slot does for a system: `kept` is how many times as much it carries with the slot as another has it.
+
+    NaN where simlora refuses that.
+    """
+
+    exchange: Exchange
+    kept: Span
+
+
+def parts(
+    world: World, cells: Sequence[tuple[Row, Cell]], swaps: Sequence[Sequence[Exchange]], jobs: int = -1
+) -> list[list[Part]]:
+    """Return for each system on a workload what each exchange does, the most first; last what cannot be run."""
+    return [
+        sorted(
+            _parts(world, row, cell, own, jobs),
+            key=lambda part: (bool(part.exchange.refused), part.kept.mean),
+        )
+        for (row, cell), own in zip(cells, swaps, strict=True)
+    ]
+
+
+def _parts(world: World, row: Row, cell: Cell, swaps: Sequence[Exchange], jobs: int) -> Iterator[Part]:
+    name, (first, *_) = row.workload.name, cell.carried.values()
+    systems = [exchange.system for exchange in swaps if not exchange.refused]
+    near = {(system.name, name): first.met_rps for system in systems}
+    found = carried_by_seed(world, systems, [row.workload], cell.carried, jobs, near)
+    for exchange in swaps:
+        kept = Span(math.nan, math.nan, math.nan)
+        if not exchange.refused:
+            kept = span(times(found[exchange.system.name, name], cell.carried).values())
+        yield Part(exchange, kept)

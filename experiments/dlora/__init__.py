@@ -1,1 +1,4 @@
-"""dLoRA (OSDI'24), figure by figure: `python -m experiments.dlora [figure_10 …] [--out DIR]`."""
+"""Draw dLoRA's figures: `python -m experiments dlora [figure_10 what_if_slower …] [--out DIR]`.
+
+DLoRA (OSDI'24).
+"""

@@ -16,20 +16,20 @@ inputs of all projections, tokens x adapters x width, takes 1.5 us at the data s
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from experiments.profiles.scaling import Setting, gpu, model
-from experiments.studies.command import command, into
-from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
+from experiments.studies.command import into, program
+from experiments.studies.provenance import provenance
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, OneHotEinsum
 from simlora.latency.transfer import Merge
 
+FOLDER = Path(__file__).parent
 GPU, ENGINE = "a800_80g", "dlora"
 MEASURED = ("llama_2_7b", 1)
 DERIVED = (("llama_2_13b", 1), ("llama_2_70b", 4))
@@ -129,67 +129,35 @@ def prefill_share(calibration: Calibration, adapters: int) -> float:
     return OneHotEinsum(calibration).prefill_s(work) / calibration.need("prefill.per_token_s")
 
 
+def lora_cost() -> list[float]:
+    """Return BA x over W x of Llama-2-7B where the GPU is the bottleneck: a prefill of 16 adapters."""
+    return [prefill_share(calibrations.load(name(*MEASURED)), BATCH)]
+
+
 def switch_s(calibration: Calibration) -> float:
     """Return what it takes to merge an adapter, or to take one out."""
     return Merge(calibration).merge_s(model(calibration.model).adapter_bytes(RANK) // calibration.tp)
 
 
-def provenance(shape: str, tp: int) -> dict[str, Any]:
-    """Say where the coefficients come from."""
-    plain, seven = name(shape, tp, ""), name(*MEASURED)
-    measured = (shape, tp) == MEASURED
-    found = {
-        "prefill": derived(plain),
-        "decode": derived(plain),
-        "kernels.one_hot_einsum.decode": published(
-            f"{ARTIFACT}: 27 ms, 12 more than merged, for {BATCH} sequences of as many adapters of rank {RANK}; the "
-            "products as in a prefill"
-        ),
-        "kernels.one_hot_einsum.prefill": published(
-            f"dLoRA (OSDI'24), Figure 5: 38.9 % of a token's time, of {BATCH} adapters of rank {RANK}; launches hide "
-            "behind the GPU's work"
-        ),
-        "kernels": derived(plain),
-        "adapter_load.latency_s": derived(f"{plain}: as many copies"),
-        "adapter_load.bytes_per_s": derived(
-            "PCIe 4.0 x16 after line coding: pinned tensors, not pages of S-LoRA's pool. dLoRA reckons with 32 GiB/s, "
-            "more than the link has"
-        ),
-        "merge": published(f"{ARTIFACT}: 20 ms to merge an adapter or to take it out, whatever the rank"),
-        "cpu_lora": derived(plain),
-    }
-    if measured:
-        level = f"a merged iteration of {BATCH} sequences of {CONTEXT_TOKENS} tokens takes 15 ms ({ARTIFACT})"
-        found["decode.intercept_s"] = derived(f"{plain}, and a host with which {level}")
-        found["prefill.intercept_s"] = derived(f"{plain}, and the same host")
-    else:
-        scaled = "launches by layers, products by the bytes of the projections' inputs on each GPU"
-        del found["kernels.one_hot_einsum.decode"], found["kernels.one_hot_einsum.prefill"]
-        found["kernels.one_hot_einsum"] = derived(f"{seven}: {scaled}")
-        found["merge"] = derived(f"{seven}: by the weights that each GPU rewrites")
-        if not whole_iterations(calibrations.load(plain).coefficients):
-            for phase in ("prefill", "decode"):
-                found[f"{phase}.intercept_s"] = derived(f"{plain}, and the host of {seven} by layers")
-    if tp > 1:
-        found["collectives"] = derived(
-            f"{plain}; the kernel has none of its own: partial sums join the base model's"
-        )
-    return {
-        "kind": "published" if measured else "derived",
-        "source": f"{ARTIFACT}: 15 ms merged, 27 ms unmerged" if measured else f"scaled from {seven}",
-        "command": "python -m experiments.dlora.calibration",
-        "date": "2026-11-22",
-        "note": "an engine of 2023: Python, Ray, no CUDA graphs; all seven projections adapted. Figure 5 and the 27 ms "
-        "do not go together: docs/calibrations.md",
-        "coefficients": found,
-    }
-
-
-def as_yaml(shape: str, tp: int) -> str:
-    """Return the file."""
-    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
-    found = coefficients(shape, tp)
-    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
+def calibration(shape: str, tp: int) -> Calibration:
+    """Return a calibration as it is made."""
+    found, plain = coefficients(shape, tp), name(shape, tp, "")
+    part = "measured" if (shape, tp) == MEASURED else "scaled"
+    said = provenance(
+        FOLDER,
+        part,
+        plain=plain,
+        seven=name(*MEASURED),
+        artifact=ARTIFACT,
+        batch=BATCH,
+        rank=RANK,
+        context=CONTEXT_TOKENS,
+    )
+    if whole_iterations(found):
+        del said["coefficients"]["prefill.intercept_s"], said["coefficients"]["decode.intercept_s"]
+    if tp == 1:
+        said["coefficients"].pop("collectives", None)
+    return Calibration(name(shape, tp), GPU, shape, tp, said, found)
 
 
 def line(calibration: Calibration) -> str:
@@ -201,13 +169,9 @@ def line(calibration: Calibration) -> str:
     )
 
 
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the files; print what they give for dLoRA's numbers."""
     for shape, tp in (MEASURED, *DERIVED):
         path = folder / f"{name(shape, tp)}.yaml"
-        print(f"{path.stem}: {line(save(path, as_yaml(shape, tp)))}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        print(f"{path.stem}: {line(save(path, text_of(calibration(shape, tp))))}")

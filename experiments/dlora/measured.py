@@ -1,7 +1,7 @@
-"""What dLoRA's authors measured: the numbers that their artifact plots in Figures 9 to 12, if they are there.
+"""What all of dLoRA's studies share, and what its authors measured: the numbers that their artifact plots.
 
-The file is `dlora_ae.json` in SIMLORA_MEASURED_DIR (default: ../shared/measured); it is not part of this project. All
-of its numbers are of the released code.
+Those of Figures 9 to 12 are in `dlora_ae.json` in SIMLORA_MEASURED_DIR (default: ../shared/measured), which is not part
+of this project. All of its numbers are of the released code.
 """
 
 from __future__ import annotations
@@ -12,10 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.measured import measured_dir
 from experiments.studies.points import Point
+from experiments.studies.reading import measured_dir
+from experiments.studies.study import read_seeds
 from simlora.core.errors import InputError
 
+FOLDER = Path(__file__).resolve().parent
+SEEDS = read_seeds(FOLDER)
+"""Those over which the claims are judged: a curve is their mean, the band around it from the least to the most."""
+TARGETS_S = {
+    "latency_per_output_token_s.mean": 0.5,
+    "latency_over_output_tokens_s": 0.5,
+    "queue_per_output_token_s.mean": 0.5,
+}
+"""By metric: 10 times a decode step (§7.1), and in Figure 11(a) the same of the queueing delay per token."""
 FILE = "dlora_ae.json"
 TIME, P90 = "latency_per_output_token_s.mean", "latency_per_output_token_s.p90"
 QUEUE = "queue_per_output_token_s.mean"
@@ -36,11 +46,12 @@ class Measured:
 
     rows: Mapping[Key, Mapping[str, float]]
 
-    def of(self, point: Point) -> Mapping[str, float]:
-        """Return the metrics that were measured of a point, by name."""
+    def of(self, point: Point) -> dict[str, list[Any]]:
+        """Return the metrics that were measured of a point, by name: a list of one."""
         if not isinstance(point.x, int | float):
             return {}
-        return self.rows.get((point.study, point.panel, point.series, float(point.x)), {})
+        found = self.rows.get((point.study, point.panel, point.series, float(point.x)), {})
+        return {metric: [value] for metric, value in found.items()}
 
 
 def path() -> Path:

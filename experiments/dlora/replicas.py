@@ -1,31 +1,29 @@
-"""Draw what single replicas see: `python -m experiments.dlora.replicas [--out DIR]`.
+"""What single replicas see, and what inference leaves: `python -m experiments.dlora.replicas`.
 
 Figures 2(b), which share of their time requests queue on each replica, and 13, how busy replicas and their memory are.
 A summary does not tell these apart, so the runs of the two studies are made anew here; that takes a minute.
+
+Figure 15, from the runs of the study figure_15: seconds of switching over busy seconds, and `migration.delay_s` for
+every plan over the run's time. Inference does not wait for a plan here; the share says what it would cost if it did, as
+the authors count it. What the solver takes us is in summary.json (simulation.migration_wall_s), and printed.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from experiments.claims.spots import Curve
-from experiments.dlora.paper import FOLDER, SEEDS
-from experiments.studies.command import command, into
-from experiments.studies.draw import COLOURS, INK, plain, save
+from experiments.claims.spots import Comparison, Curve
+from experiments.dlora.measured import FOLDER, SEEDS
+from experiments.studies.command import program
+from experiments.studies.found import Found, of_study, runs
 from experiments.studies.points import Point
-from experiments.studies.several import runs
+from experiments.studies.running import of_run
 from experiments.studies.study import Study, read
-from experiments.studies.tables import of_run
 from simlora.api import simulate
 from simlora.results.result import Result
 
@@ -35,6 +33,10 @@ PUBLISHED = 8.0
 """The artifact plots 87.09 % on the worst replica and 10.94 % on the best."""
 RATE_RPS = 18
 """Of Figure 13: where dLoRA's time per token is nearest to the SLO, of the study's rates."""
+
+
+MILLISECONDS_S = 1.0
+"""What "within milliseconds" is read as: less than a second each plan of Figure 15."""
 
 
 class Used(NamedTuple):
@@ -93,69 +95,6 @@ def _runs(study: Study, series: str, x: float) -> list[Point]:
     return runs(Curve(study, study.panels[0].name, series, study.metrics[0]).at(x).point, SEEDS)
 
 
-def figure_2b() -> Figure:
-    """The replicas of one run, and how far the worst and the best are apart over the spread of functions."""
-    study = _study("figure_2b")
-    figure, (bars, lines) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    wide = 0.8 / len(study.series)
-    for index, (colour, series) in enumerate(zip(COLOURS, study.series, strict=False)):
-        by_spread = {x: [queueing(each) for each in _runs(study, series.name, x)] for x in study.x.values}
-        # Of each run the worst replica first, and so on.
-        ranked = [sorted(each, reverse=True) for each in by_spread[SPREAD]]
-        places = range(min(map(len, ranked)))
-        means = [100 * fmean(each[place] for each in ranked) for place in places]
-        bars.bar(
-            [p + (index - 1) * wide for p in places], means, 0.92 * wide, color=colour, label=series.title
-        )
-        ratios = [[max(each) / min(each) for each in by_spread[x]] for x in study.x.values]
-        lines.plot(study.x.values, list(map(fmean, ratios)), "o-", color=colour, markersize=4)
-        lines.fill_between(
-            study.x.values,
-            list(map(min, ratios)),
-            list(map(max, ratios)),
-            color=colour,
-            alpha=0.16,
-            linewidth=0,
-        )
-    _axes(
-        bars,
-        f"spread {SPREAD:g}, mean of {len(SEEDS)} seeds",
-        "replica, worst first",
-        "queueing (% of the time of its requests)",
-    )
-    bars.legend(frameon=False, fontsize="small")
-    lines.axhline(PUBLISHED, color=INK, linewidth=0.9, linestyle=(0, (5, 3)))
-    lines.text(study.x.values[-1], 1.1 * PUBLISHED, "published: up to 8.0", ha="right", fontsize="small")
-    lines.set_yscale("log")
-    _axes(lines, f"mean, least to most of {len(SEEDS)} seeds", study.x.label, "worst replica over best")
-    figure.suptitle(f"{study.title} · {study.source}", fontsize="medium")
-    return figure
-
-
-def figure_13() -> Figure:
-    """Busy share and memory in use, replica by replica, beside the optimum."""
-    study = _study("figure_13")
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    wide = 0.8 / len(study.series)
-    for index, (colour, series) in enumerate(zip(COLOURS, study.series, strict=False)):
-        found = [used(each) for each in _runs(study, series.name, RATE_RPS)]
-        for ax, by_seed in zip(
-            axes, ([one.busy for one in found], [one.memory for one in found]), strict=True
-        ):
-            places = range(len(by_seed[0]))
-            means = [100 * fmean(each[place] for each in by_seed) for place in places]
-            ax.bar(
-                [p + (index - 1) * wide for p in places], means, 0.92 * wide, color=colour, label=series.title
-            )
-    _axes(axes[0], "busy until the last arrival", "replica", "time (%)")
-    _axes(axes[1], "KV and adapters", "replica", "pool in use, mean (%)")
-    axes[0].set_ylim(0, 105)
-    axes[1].set_ylim(0, 1.35 * axes[1].get_ylim()[1])
-    axes[1].legend(frameon=False, fontsize="small")
-    figure.suptitle(f"{study.title}, {RATE_RPS} requests/s · {study.source}", fontsize="medium")
-    return figure
-
-
 def lines() -> Iterator[str]:
     """Say what the figures show, in numbers."""
     ratios = ", ".join(f"{ratio:.3g}" for ratio in imbalance())
@@ -170,25 +109,71 @@ def lines() -> Iterator[str]:
         )
 
 
-FIGURES = {"figure_2b_replicas": figure_2b, "figure_13_replicas": figure_13}
+class Shares(NamedTuple):
+    """Shares of a run's time."""
+
+    switching: float
+    solving: float
+
+    @property
+    def inference(self) -> float:
+        """What is left."""
+        return 1.0 - self.switching - self.solving
 
 
-def _axes(ax: Axes, title: str, x: str, y: str) -> None:
-    ax.set_xlabel(x, fontsize="small")
-    ax.set_ylabel(y, fontsize="small")
-    ax.set_title(title, fontsize="small")
-    ax.tick_params(labelsize="small")
-    plain(ax)
+def shares(summary: Mapping[str, Any], delay_s: float) -> Shares:
+    """Return how a run's time is shared, if inference waited `delay_s` for every plan."""
+    busy_s = sum(replica["busy_s"] for replica in summary["replicas"])
+    plans = summary["migration"]["plans"]
+    return Shares(summary["adapters"]["switch_s"] / busy_s, plans * delay_s / summary["makespan_s"])
 
 
-@command(into("outputs/dlora"))
-def main(folder: Path) -> None:
-    """Draw the figures and print their numbers."""
-    for stem, draw in FIGURES.items():
-        save(draw(), folder / f"{stem}.png")
-    for line in lines():
+def mean(one: Found) -> Shares:
+    """Return the mean over a point's runs."""
+    delay_s = float(one.point.settings["migration.delay_s"])
+    found = [shares(outcome.summary, delay_s) for outcome in one.outcomes]
+    return Shares(*(fmean(each) for each in zip(*found, strict=True)))
+
+
+def least_inference() -> list[float]:
+    """Return the least share of inference over Figure 15's rates, of dLoRA as described."""
+    found = of_study(_study("figure_15"), SEEDS, -1)
+    return [min(mean(one).inference for one in found if one.point.series == "dlora")]
+
+
+def plan_s(one: Found) -> list[float]:
+    """Return what a plan took us on average, by seed, where there were any."""
+    pairs = [
+        (outcome.summary["simulation"]["migration_wall_s"], outcome.summary["migration"]["plans"])
+        for outcome in one.outcomes
+    ]
+    return [wall_s / plans for wall_s, plans in pairs if plans]
+
+
+def solved_within_milliseconds() -> list[Comparison]:
+    """Compare what a plan takes us with what the paper says, at every rate at which there are plans."""
+    found = []
+    for one in of_study(_study("figure_15"), SEEDS, -1):
+        if taken := plan_s(one):
+            says = f"{one.point.series} at {one.point.x}/s: {1e3 * fmean(taken):.0f} ms a plan"
+            found.append(Comparison(says, fmean(taken) < MILLISECONDS_S))
+    return found
+
+
+def overheads() -> Iterator[str]:
+    """Say what inference leaves to switches and to the ILP, in numbers."""
+    for one in of_study(_study("figure_15"), SEEDS):
+        found, taken = mean(one), plan_s(one)
+        plans = fmean(outcome.summary["migration"]["plans"] for outcome in one.outcomes)
+        solver = f"{plans:.1f} plans, {1e3 * fmean(taken):.0f} ms each" if taken else "no plans"
+        yield (
+            f"{one.point.series} at {one.point.x}/s: inference {found.inference:.2%}, switching "
+            f"{found.switching:.2%}, if it waited for plans {found.solving:.2%}; {solver}"
+        )
+
+
+@program()
+def main() -> None:
+    """Print what the figures show, in numbers."""
+    for line in (*lines(), *overheads()):
         print(line)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

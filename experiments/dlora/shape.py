@@ -9,13 +9,12 @@ the least criterion. It needs the file.
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core import libm
 from simlora.core.errors import InputError
 from simlora.workload.shape import DIURNAL, SLOTS_A_DAY, Shape, harmonics, read_shape
@@ -41,7 +40,7 @@ def criterion(shape: Shape, count: int) -> float:
     return float(slots * libm.log(fit(shape, count)[1] ** 2) + (2 * count + 1) * libm.log(slots))
 
 
-@command(
+@program(
     option("file", nargs="?", type=Path, default=TRACES / NAME, help=f"{NAME} of dLoRA's artifact"),
 )
 def main(file: Path) -> None:
@@ -56,7 +55,3 @@ def main(file: Path) -> None:
         print(f"{count:>9}{100 * left:>9.2f}{criterion(shape, count):>12.1f}   {last}")
     chosen, _ = fit(shape, len(DIURNAL))
     print("DIURNAL =", tuple(tuple(round(float(each), 4) for each in pair) for pair in chosen))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

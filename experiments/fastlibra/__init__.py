@@ -1,1 +1,4 @@
-"""FastLibra (arXiv 2505.03756), figure by figure: `python -m experiments.fastlibra [figure_12 …] [--out DIR]`."""
+"""Draw FastLibra's figures: `python -m experiments fastlibra [figure_9 what_if_link …] [--out DIR]`.
+
+FastLibra (arXiv 2505.03756).
+"""

@@ -8,14 +8,13 @@ HBM, as one bar has both.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean, stdev
 
 from experiments.claims.spots import Curve, Figures, Limit
 from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
-from experiments.studies.command import command
+from experiments.studies.command import program
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
 from experiments.studies.study import Study, read
@@ -113,7 +112,7 @@ def many() -> list[float]:
     ]
 
 
-@command(epilog=HELP)
+@program(epilog=HELP)
 def main() -> None:
     """Print the averages."""
     published = {"wom": "1.27, 1.18, 19.8 %", "wos": "1.24, 1.15, 17.2 %", "wol": "1.13, 1.11, 13.1 %"}
@@ -128,7 +127,3 @@ def main() -> None:
     print("hit rate over vLLM's and S-LoRA's: {:.2f}, {:.2f} (published 1.3, 3.2)".format(*hits()))
     less = "1000 and 2000 adapters: TTFT less by {:.1f} %, TPOT by {:.1f} % (published 55.4, 16.2)"
     print(less.format(*many()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,29 +12,28 @@ written to a folder of its own.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from experiments.dlora import calibration as dlora
-from experiments.profiles import derive
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles import scaling
+from experiments.profiles.scaling import Setting, Single, gpu, model
 from experiments.profiles.tables import MATRICES
-from experiments.studies.command import command, into, option
+from experiments.studies.command import into, option, program
 from experiments.studies.markdown import by_column
-from simlora.calibrate.calibration_file import CALIBRATIONS, derived, save, written
+from experiments.studies.provenance import provenance
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.core.errors import InputError
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
-from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import LoraWork, Mbgmv
-from simlora.latency.transfer import AdapterLoad
+from simlora.latency.kernels import LoraWork
 
+FOLDER = Path(__file__).parent
+COMMAND = "python -m experiments.fastlibra.calibration"
 GPU = "npu_64g"
 SOURCES = {
     ("llama_7b", 1): "a100_80g-llama_2_7b-tp1",
@@ -50,7 +49,6 @@ UNUSED = ("kernels.padded_bmm.", "adapter_load.flush_s")
 """S-LoRA without its kernels and without its pool, which was not run here."""
 LINK_SHARE = 0.8
 """What a copy reaches of the rate of PCIe."""
-ASCEND = "the most that a copy to an Ascend NPU reaches (hiascend.com, mxRec's performance tuning)"
 RANKS = (32, 64)
 PROMPTS, BATCHES, CONTEXT_TOKENS = (512, 2048), (1, 16, 64), 1000
 TURN = (100, 4000)
@@ -71,7 +69,7 @@ def described(calibration: Calibration) -> Setting:
 def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str, float]:
     """Return the coefficients of a calibration by dotted name."""
     target, kernels = setting(shape, tp, peer_link), calibrations.load(KERNELS)
-    lora = derive.lora(kernels, described(kernels), target)
+    lora = scaling.lora(kernels, described(kernels), target)
     found = {name: value for name, value in lora.items() if not name.startswith(UNUSED)}
     found["adapter_load.bytes_per_s"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
     return iterations(calibrations.load(SOURCES[shape, tp]), target) | found
@@ -93,7 +91,7 @@ def iterations(measured: Calibration, target: Setting) -> dict[str, float]:
     }
     found = {name: measured.need(name) * factor for name, factor in factors.items()}
     attention = ("prefill.per_token_sq_s", "decode.per_context_token_s")
-    found |= derive.attention({name: measured.need(name) for name in attention}, source, target)
+    found |= scaling.attention({name: measured.need(name) for name in attention}, source, target)
     for phase in ("prefill", "decode"):
         found[f"{phase}.intercept_s"] += host_s(target.model.layers)
     return found | collectives(measured, source, target)
@@ -121,120 +119,69 @@ def weights(target: Setting, head: bool = False) -> float:
     return layers + head * target.model.hidden * target.model.vocab / target.tp
 
 
-def provenance(shape: str, tp: int, peer_link: str | None = None) -> dict[str, Any]:
-    """Say where the coefficients come from."""
+def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibration:
+    """Return a calibration as it is made."""
     source, target = SOURCES[shape, tp], setting(shape, tp, peer_link)
-    theirs, ours = described(calibrations.load(source)).gpu.peer_link, target.gpu.peer_link
-    host = f"a host by layers, of {dlora.name(*dlora.MEASURED)}: what 15 ms leave beyond kernels"
-    read = "by the weights on each card over memory bandwidth"
-    done = "by the weights on each card over peak FLOP/s"
-    found = {
-        "prefill.intercept_s": derived(f"{source}: {read}; and {host}"),
-        "prefill.per_token_s": derived(f"{source}: {done}"),
-        "prefill.per_token_sq_s": derived(
-            f"{source}: attention by its arithmetic on each card over peak FLOP/s"
-        ),
-        "decode.intercept_s": derived(f"{source}: {read}; and {host}"),
-        "decode.per_sequence_s": derived(f"{source}: {done}"),
-        "decode.per_sequence_sq_s": derived(f"{source}: {done}"),
-        "decode.per_context_token_s": derived(
-            f"{source}: by the bytes of keys and values on each card over memory bandwidth"
-        ),
-        "collectives": derived(
-            f"{source}: the bandwidth by that of {ours.name} over {theirs.name}; an assumption"
-        ),
-        "kernels": derived(f"{KERNELS}: {derive.SAYS['kernels']}"),
-        "adapter_load.latency_s": derived(f"{KERNELS}: by layers, as many copies"),
-        "adapter_load.bytes_per_s": derived(f"80 % of {target.gpu.host_link.name}: {ASCEND}"),
-        "merge": derived(f"{KERNELS}: {derive.SAYS['merge']}"),
-    }
+    said = provenance(
+        FOLDER,
+        "scaled",
+        source=source,
+        kernels=KERNELS,
+        seven=dlora.name(*dlora.MEASURED),
+        ours=target.gpu.peer_link.name,
+        theirs=described(calibrations.load(source)).gpu.peer_link.name,
+        bus=target.gpu.host_link.name,
+        says=scaling.SAYS,
+        command=COMMAND + (f" --peer-link {peer_link}" if peer_link else ""),
+    )
     if tp == 1:
-        del found["collectives"]
-    command = "python -m experiments.fastlibra.calibration"
-    return {
-        "kind": "derived",
-        "source": f"scaled from {source}: an A100's kernels by roofline, at the shares of its peaks that it reaches",
-        "command": f"{command} --peer-link {peer_link}" if peer_link else command,
-        "date": "2026-11-22",
-        "note": "no measurement of this NPU is published: FastLibra names neither the part, nor its memory's "
-        "bandwidth, nor the link between cards; docs/calibrations.md says what each assumption is worth",
-        "coefficients": found,
-    }
+        del said["coefficients"]["collectives"]
+    return Calibration(target.name, GPU, shape, tp, said, coefficients(shape, tp, peer_link))
 
 
-def as_yaml(shape: str, tp: int, peer_link: str | None = None) -> str:
-    """Return the file."""
-    said = provenance(shape, tp, peer_link)
-    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": said}
-    found = coefficients(shape, tp, peer_link)
-    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
+def column(calibration: Calibration) -> dict[str, str]:
+    """Return a column of the table, in ms, collectives in all, without adapters unless they are named."""
+    one, alone = Single(calibration), IterationModel(calibration)
+    shape, (own, cached), rank = one.model, TURN, max(RANKS)
 
+    def prefill_ms(tokens: int, before: int = 0) -> float:
+        return 1e3 * one.iteration.prefill_s(tokens, tokens * (tokens + 2 * before))
 
-class Sheet:
-    """What a calibration says in a reader's units: milliseconds, without adapters unless they are named."""
-
-    def __init__(self, calibration: Calibration) -> None:
-        """Take a calibration of ours; its collectives are in all that follows."""
-        self.calibration, self.tp = calibration, calibration.tp
-        self.card, self.model = gpu(calibration.gpu), model(calibration.model)
-        whole = folded(calibration, self.model)
-        self.alone, self.iteration = IterationModel(calibration), IterationModel(whole)
-        self.kernel = Mbgmv(whole)
-
-    def prefill_ms(self, tokens: int, cached: int = 0) -> float:
-        """Return the prefill of `tokens` that follow `cached` ones."""
-        return 1e3 * self.iteration.prefill_s(tokens, tokens * (tokens + 2 * cached))
-
-    def sent_ms(self, tokens: int) -> float:
-        """Return what of a prefill is collectives."""
-        return self.prefill_ms(tokens) - 1e3 * self.alone.prefill_s(tokens, tokens**2)
-
-    def decode_ms(self, batch: int) -> float:
-        """Return a step of so many requests."""
-        return 1e3 * self.iteration.decode_s(batch, batch * CONTEXT_TOKENS)
-
-    def lora_ms(self, batch: int) -> float:
-        """Return what adapters of the highest rank add to it."""
-        rank = max(RANKS)
-        return 1e3 * self.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
-
-    def load_ms(self, size_bytes: int) -> float:
+    def load_ms(size_bytes: int) -> float:
         """Return a copy to all cards at once; each has its part and its own bus."""
-        return 1e3 * AdapterLoad(self.calibration).load_s(size_bytes // self.tp)
+        return 1e3 * one.load.load_s(size_bytes // calibration.tp)
 
-    def rows(self) -> dict[str, str]:
-        """Return a column of the table by its labels."""
-        shape = self.model
-        own, cached = TURN
-        found = {
-            "keys and values of a token, kB": f"{shape.kv_bytes_per_token / 1e3:.1f}",
-            "pool, tokens": f"{kv_token_budget(shape, self.card, self.tp):,}",
-        }
-        for rank in RANKS:
-            size, slots = shape.adapter_bytes(rank), shape.adapter_kv_tokens(rank)
-            label = f"adapter of rank {rank}: MB, tokens of the pool, ms to load"
-            found[label] = f"{size / 1e6:.0f}, {slots}, {self.load_ms(size):.1f}"
-        for tokens in PROMPTS:
-            label = f"prefill of {tokens:,} tokens, and of it between cards"
-            found[label] = f"{self.prefill_ms(tokens):.0f}, {self.sent_ms(tokens):.0f}"
-        found |= {
-            f"prefill of {own + cached:,}": f"{self.prefill_ms(own + cached):.0f}",
-            f"prefill of {own} after {cached:,} in the cache": f"{self.prefill_ms(own, cached):.0f}",
-            f"to load these {cached:,} from the host": f"{self.load_ms(cached * shape.kv_bytes_per_token):.0f}",
-        }
-        for batch in BATCHES:
-            label = f"decode step of {batch}, and adapters of rank {max(RANKS)}"
-            found[label] = f"{self.decode_ms(batch):.1f} + {self.lora_ms(batch):.1f}"
-        return found
+    found = {
+        "keys and values of a token, kB": f"{shape.kv_bytes_per_token / 1e3:.1f}",
+        "pool, tokens": f"{kv_token_budget(shape, gpu(calibration.gpu), calibration.tp):,}",
+    }
+    for each in RANKS:
+        size, slots = shape.adapter_bytes(each), shape.adapter_kv_tokens(each)
+        label = f"adapter of rank {each}: MB, tokens of the pool, ms to load"
+        found[label] = f"{size / 1e6:.0f}, {slots}, {load_ms(size):.1f}"
+    for tokens in PROMPTS:
+        sent_ms = prefill_ms(tokens) - 1e3 * alone.prefill_s(tokens, tokens**2)
+        label = f"prefill of {tokens:,} tokens, and of it between cards"
+        found[label] = f"{prefill_ms(tokens):.0f}, {sent_ms:.0f}"
+    found |= {
+        f"prefill of {own + cached:,}": f"{prefill_ms(own + cached):.0f}",
+        f"prefill of {own} after {cached:,} in the cache": f"{prefill_ms(own, cached):.0f}",
+        f"to load these {cached:,} from the host": f"{load_ms(cached * shape.kv_bytes_per_token):.0f}",
+    }
+    for batch in BATCHES:
+        step_ms = 1e3 * one.iteration.decode_s(batch, batch * CONTEXT_TOKENS)
+        lora_ms = 1e3 * one.kernel.decode_s(LoraWork(batch, batch * rank, rank, batch))
+        found[f"decode step of {batch}, and adapters of rank {rank}"] = f"{step_ms:.1f} + {lora_ms:.1f}"
+    return found
 
 
-def table(sheets: Sequence[Sheet]) -> str:
+def table(made: Sequence[Calibration]) -> str:
     """Return what comes out, as a table in Markdown: a column a model."""
-    columns = {f"{one.model.name}, {one.tp} card{'s' * (one.tp > 1)}": one.rows() for one in sheets}
+    columns = {f"{one.model}, {one.tp} card{'s' * (one.tp > 1)}": column(one) for one in made}
     return by_column("ms, unless it says otherwise", columns)
 
 
-@command(
+@program(
     option("--peer-link", choices=LINKS, help="another link between the cards of a replica"),
     into(CALIBRATIONS),
 )
@@ -242,12 +189,8 @@ def main(peer_link: str | None, folder: Path) -> None:
     """Write the files; print what comes out."""
     if peer_link and folder == CALIBRATIONS:
         raise InputError("--peer-link is a what-if: give it a folder with --out")
-    sheets = []
+    made = []
     for shape, tp in SOURCES:
         path = folder / f"{setting(shape, tp).name}.yaml"
-        sheets.append(Sheet(save(path, as_yaml(shape, tp, peer_link))))
-    print(table(sheets))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        made.append(save(path, text_of(calibration(shape, tp, peer_link))))
+    print(table(made))

@@ -8,10 +8,8 @@ each session, whose KV is of no use to others. Needs the trace in SIMLORA_TRACE_
 
 from __future__ import annotations
 
-import sys
-
 from experiments.scenarios import scenario
-from experiments.studies.command import command
+from experiments.studies.command import program
 from simlora.engine.cluster.simulation import Simulation
 from simlora.workload.reuse import ideal_reuse
 
@@ -28,7 +26,7 @@ def found(adapters: int, *overrides: str) -> tuple[int, int, int]:
     return ideal.found_blocks, recorder.cached_tokens // run.trace.hash_block_tokens, ideal.blocks
 
 
-@command()
+@program()
 def main() -> None:
     """Print the hit rates; 2 without the trace."""
     for adapters, title in ((0, "the base model"), (100, "100 adapters, one a session")):
@@ -38,7 +36,3 @@ def main() -> None:
                 f"{title}, {how}: {simulated:,} of {blocks:,} blocks, {simulated / blocks:.2%}; "
                 f"ideal {ideal:,}, {ideal / blocks:.2%}"
             )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

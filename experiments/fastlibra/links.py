@@ -6,37 +6,15 @@ fifths of PCIe 4.0 x16 are: 3 is what S-LoRA's adapters take on an A10G (docs/ca
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
 
-from experiments.fastlibra.calibration import setting
-from experiments.studies.command import command, into
-from simlora.calibrate.calibration_file import committed, derived, save, written
+from experiments.studies.command import into, program
+from experiments.studies.provenance import what_ifs
 
 FOLDER = Path(__file__).parent / "what_if"
-LINK_GB = (12, 6, 3)
-SOURCE = setting("llama_7b", 1).name
 
 
-def slower(gb_per_s: float) -> dict[str, Any]:
-    """Return the calibration with such copies."""
-    tree = committed(SOURCE)
-    tree["adapter_load"]["bytes_per_s"] = gb_per_s * 1e9
-    changed = derived(f"what if: {SOURCE} with copies at {gb_per_s:g} GB/s")
-    tree["provenance"] |= changed | {"command": "python -m experiments.fastlibra.links"}
-    tree["provenance"]["coefficients"]["adapter_load.bytes_per_s"] = changed
-    return tree
-
-
-@command(into(FOLDER))
+@program(into(FOLDER))
 def main(folder: Path) -> None:
     """Write the files."""
-    for gb_per_s in LINK_GB:
-        path = folder / f"link_{gb_per_s}.yaml"
-        save(path, written(slower(gb_per_s), {}))
-        print(path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    what_ifs(FOLDER / "sheet.yaml", folder)

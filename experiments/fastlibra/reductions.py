@@ -11,18 +11,13 @@ how much less each is, in which rates past another system's peak count no more t
 from __future__ import annotations
 
 import csv
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-
 from experiments.claims.spots import Curve, Figures, Limit
-from experiments.studies.command import JOBS, command, into
-from experiments.studies.draw import COLOURS, INK, plain, write
+from experiments.studies.command import JOBS, into, program
 from experiments.studies.points import Point, points
 from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
@@ -118,16 +113,10 @@ def ahead(found: Iterable[Cell], other: str) -> float:
     return fmean(cell.peak_rps[OURS] / cell.peak_rps[other] for cell in found if cell.peak_rps[other])
 
 
-def ttft() -> list[float]:
-    """Return the claim fl-ttft: against vLLM and against S-LoRA."""
+def over_others(metric: str) -> list[float]:
+    """Return the claims fl-ttft and fl-tpot: the reduction against vLLM and against S-LoRA."""
     found = cells()
-    return [reduction(found, "ttft_s", other) for other in OTHERS]
-
-
-def tpot() -> list[float]:
-    """Return the claim fl-tpot."""
-    found = cells()
-    return [reduction(found, "tpot_s", other) for other in OTHERS]
+    return [reduction(found, metric, other) for other in OTHERS]
 
 
 def peak() -> list[float]:
@@ -136,14 +125,13 @@ def peak() -> list[float]:
     return [ahead(found, other) for other in OTHERS]
 
 
-def translation() -> list[float]:
-    """Return the claim fl-translation: against vLLM, in translation and in the others."""
-    return _apart("translation", "vllm")
-
-
-def agent() -> list[float]:
-    """Return the claim fl-agent: against S-LoRA, in the personal agent and in the others."""
-    return _apart("agent", "slora")
+def apart(scenario: str, other: str) -> list[float]:
+    """Return the claims fl-translation and fl-agent: against another system, in a scenario and in the others."""
+    found = cells()
+    return [
+        reduction([cell for cell in found if (cell.scenario == scenario) == inside], "ttft_s", other)
+        for inside in (True, False)
+    ]
 
 
 def alone(metric: str, scenario: str) -> list[float]:
@@ -163,48 +151,10 @@ def alone_peak(scenario: str) -> list[float]:
     return [found.peak_rps[OURS] / found.peak_rps[other] for other in OTHERS]
 
 
-def _apart(scenario: str, other: str) -> list[float]:
-    found = cells()
-    return [
-        reduction([cell for cell in found if (cell.scenario == scenario) == inside], "ttft_s", other)
-        for inside in (True, False)
-    ]
-
-
 def _bar(cell: Cell, metric: str, system: str) -> float:
     """Return what a cell shows of a system: the mean over rates, or its peak."""
     value = getattr(cell, metric)[system]
     return float(value) if metric == "peak_rps" else fmean(value)
-
-
-def draw(found: Sequence[Cell]) -> Figure:
-    """Return the figure: TTFT, TPOT and peak, a column a scenario, a group of bars a model and number of adapters."""
-    rows = (("ttft_s", "mean TTFT (s)"), ("tpot_s", "mean TPOT (ms)"), ("peak_rps", "peak (requests/s)"))
-    titles = {"fastlibra": "FastLibra", "vllm": "vLLM (static)", "slora": "S-LoRA"}
-    figure, axes = plt.subplots(3, 3, figsize=(13, 8), layout="constrained", sharex="col")
-    for column, (scenario, title) in enumerate(SCENARIOS.items()):
-        here = [cell for cell in found if cell.scenario == scenario]
-        here.sort(key=lambda cell: (int(cell.model.removesuffix("B")), cell.adapters))
-        for row, (metric, label) in enumerate(rows):
-            ax = axes[row][column]
-            for index, (system, name) in enumerate(titles.items()):
-                factor = 1e3 if metric == "tpot_s" else 1.0
-                heights = [factor * _bar(cell, metric, system) for cell in here]
-                at = [i + 0.27 * (index - 1) for i in range(len(here))]
-                ax.bar(at, heights, 0.25, color=COLOURS[index], label=name)
-            if metric == "ttft_s":
-                ax.set(yscale="log", title=title)
-                ax.axhline(LIMIT_S, color=INK, linewidth=0.8, linestyle=(0, (4, 3)))
-            ax.set_xticks(range(len(here)), [f"{c.model}\n{c.adapters}" for c in here], fontsize="small")
-            plain(ax)
-            if column == 0:
-                ax.set_ylabel(label)
-    axes[0][0].legend(frameon=False, fontsize="small")
-    figure.suptitle(
-        "FastLibra, Figure 11 · means over rates up to FastLibra's peak; below: model and adapters",
-        fontsize="medium",
-    )
-    return figure
 
 
 def lines(found: Sequence[Cell]) -> Iterator[str]:
@@ -227,11 +177,10 @@ def lines(found: Sequence[Cell]) -> Iterator[str]:
         yield f"peak {ahead(found, other):.2f} times {other}'s (published {theirs}), which has none in {none} cells"
 
 
-@command(into("outputs/fastlibra"), JOBS, epilog=HELP)
+@program(into("outputs/fastlibra"), JOBS, epilog=HELP)
 def main(folder: Path, jobs: int) -> None:
-    """Draw Figure 11 and print its reductions."""
+    """Write Figure 11 as CSV and print its reductions."""
     found = cells(jobs)
-    write(draw(found), folder / "figure_11.png")
     with (folder / "figure_11.csv").open("w", encoding="utf-8", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         systems = (OURS, *OTHERS)
@@ -240,10 +189,6 @@ def main(folder: Path, jobs: int) -> None:
         for cell in found:
             numbers = [_bar(cell, metric, system) for metric, system in bars]
             table.writerow([cell.scenario, cell.model, cell.adapters, *numbers])
-    print(f"figure_11 -> {folder}/figure_11.png, .csv")
+    print(f"figure_11 -> {folder}/figure_11.csv")
     for line in lines(found):
         print(f"  {line}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

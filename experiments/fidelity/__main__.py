@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.fidelity import base_engine, dlora, profiles, saturating, single_requests, vllm_steps
+from experiments.fidelity import base_engine, dlora, profiles, sheeted, vllm_steps
 from experiments.fidelity import report as slora
-from experiments.fidelity.cells import columns
-from experiments.fidelity.page import PAGE, write
-from experiments.fidelity.section import Section
-from experiments.fidelity.sheets import sheets
-from experiments.fidelity.unused import unused
+from experiments.fidelity.cells import columns, sheets
+from experiments.fidelity.compare import Section
+from experiments.fidelity.page import PAGE, unused, write
 from experiments.fidelity.vllm import report as vllm
-from experiments.measured import measured_dir
-from experiments.studies.command import JOBS, command, option
+from experiments.studies.command import JOBS, option, program
+from experiments.studies.reading import measured_dir
 from simlora.api.cache import HELP
 from simlora.core.errors import InputError
 
@@ -33,14 +30,14 @@ class Source(NamedTuple):
 
 def _saturating(name: str) -> Source:
     sheet = sheets()[name]
-    return Source(sheet["file"], partial(saturating.report, name), sheet["mark"])
+    return Source(sheet["file"], partial(sheeted.report, name), sheet["mark"])
 
 
 SOURCES = {
     "slora": Source("slora_runs.csv", slora.report),
     "vllm": Source("vllm_lora_runs.csv", vllm.report, vllm.MARK),
     "dlora": Source(dlora.FILE, dlora.report),
-    "loraserve": Source(sheets()["loraserve"]["file"], single_requests.report),
+    "loraserve": Source(sheets()["loraserve"]["file"], sheeted.report_singles),
     "slora_h100": _saturating("slora_h100"),
     "vllm_v0": _saturating("vllm_v0"),
     "vllm_steps": Source(vllm_steps.FILE, vllm_steps.report, vllm_steps.MARK),
@@ -62,7 +59,15 @@ def asked(runs: Path | None) -> dict[str, Path]:
     return {name: measured_dir() / source.file for name, source in SOURCES.items()}
 
 
-@command(
+def _write_json(path: Path, tree: Any) -> None:
+    try:
+        path.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    print(f"wrote {path}")
+
+
+@program(
     option(
         "--runs",
         type=Path,
@@ -110,15 +115,3 @@ def main(runs: Path | None, out: Path | None, page: Path | None, jobs: int) -> N
             print(f"without a number: {place}")
     elif runs is None:
         print(f"{PAGE.name} stays as it is, as files are missing; --markdown OUT writes what there is")
-
-
-def _write_json(path: Path, tree: Any) -> None:
-    try:
-        path.write_text(json.dumps(tree, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror}") from None
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

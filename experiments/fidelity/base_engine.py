@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.keeping import hashed, kept
+from experiments.fidelity.cells import hashed, kept
+from experiments.fidelity.compare import Section, errors_of, section
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced
 from experiments.scenarios import scenario
 from simlora.config.composing import choices
 from simlora.core.errors import InputError
@@ -146,18 +146,13 @@ def report(path: Path, jobs: int = -1) -> Section:
         cells = (f"{100 * medians[name][key]:.1f} %, {100 * means[name][key]:+.1f} %" for key in FIGURES)
         lines.append(_line(name, len(own["ttft_s"]), cells))
     lines += [f"not simulated: {count} runs, {reason}" for reason, count in sorted(skipped.items())]
-    return Section(
-        printed="\n".join(lines),
-        tree={
-            "runs": str(path),
-            "rows": [
-                {"run": name, "measured": one, "simulated": other} for name, (one, other) in sides.items()
-            ],
-            "medians": medians,
-            "means": means,
-            "skipped": dict(sorted(skipped.items())),
-        },
-        parts={"table": fenced("\n".join(lines))},
+    return section(
+        path,
+        lines,
+        [{"run": name, "measured": one, "simulated": other} for name, (one, other) in sides.items()],
+        medians,
+        means=means,
+        skipped=dict(sorted(skipped.items())),
         plot=Plot("base_engine", "vLLM without LoRA, every request", _panels(sides)) if sides else None,
         errors=[
             line

@@ -1,16 +1,25 @@
-"""Cells of a CSV file of measured runs, read strictly: what is wrong is said with its file, line and column."""
+"""Measured files, read strictly: what is wrong is said with its file, line and column.
+
+Files of runs are read as sheets.yaml says: inputs, what was measured, and the overrides that simulate them. Figures of
+rows are kept, so that a row is simulated once and an interrupted command goes on where it was.
+"""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from experiments.studies import running
+from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError, nearest
 
 Cells = dict[str, str]
@@ -91,3 +100,62 @@ def _read(path: Path) -> tuple[list[str], list[tuple[str, Cells]]]:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path} is not a text file") from None
+
+
+SHEETS = Path(__file__).with_name("sheets.yaml")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: its inputs, what was measured, and the overrides that simulate it."""
+
+    inputs: Mapping[str, Any]
+    measured: Mapping[str, float]
+    overrides: Sequence[str]
+
+
+AnyRun = TypeVar("AnyRun", bound=Run)
+
+
+@cache
+def sheets() -> dict[str, Any]:
+    """Return sheets.yaml as it is."""
+    return read_sheet(SHEETS)
+
+
+def runs(
+    kind: type[AnyRun], name: str, path: Path, names: Mapping[str, Mapping[str, str]] | None = None
+) -> list[AnyRun]:
+    """Read all runs by a sheet; `names` are columns of names, each with a table of theirs and ours.
+
+    Raises InputError, naming file, line and column, for what is not in the schema.
+    """
+    sheet, names = sheets()[name], names or {}
+    table = numbers(path, sheet["columns"], names)
+    inputs, measured = table[[*names, *sheet["inputs"]]], _computed(table, sheet["measured"])
+    positive(pd.concat([table[sheet["inputs"]], measured], axis=1))
+    values = table.join(_computed(table, sheet.get("values", {})))
+    templates = list(chain.from_iterable(sheet["overrides"]))
+    parts = (part.to_dict("records") for part in (inputs, measured, values))
+    return [
+        kind(own, theirs, [template.format_map(value) for template in templates])
+        for own, theirs, value in zip(*parts, strict=True)
+    ]
+
+
+def _computed(table: pd.DataFrame, terms: Mapping[str, str]) -> pd.DataFrame:
+    found = {name: table.eval(term, engine="python") for name, term in terms.items()}
+    return pd.DataFrame(found, index=table.index)
+
+
+def kept(question: Any, simulate: Callable[[], Any]) -> Any:
+    """Return the figures that are kept under a `question` of plain values, or simulate and keep them."""
+    return running.kept(["fidelity", question], simulate)
+
+
+def hashed(*files: str | Path) -> str:
+    """Return the hash of files that figures depend on, as part of a question."""
+    found = hashlib.sha256()
+    for file in files:
+        found.update(hashlib.sha256(Path(file).read_bytes()).digest())
+    return found.hexdigest()[:16]

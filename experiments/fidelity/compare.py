@@ -1,38 +1,146 @@
-"""Measured against simulated: the rows of any file, each with some figures, and what is said of many of them."""
+"""Measured against simulated: rows of any file, by the figures of figures.yaml, and what is said of many of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from time import monotonic
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from experiments.fidelity.figures import Figure
-from experiments.fidelity.running import in_parallel
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import ArrayLike
+
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, errors_of, spread
+from experiments.studies.reading import load as read_sheet
+
+SHEET = Path(__file__).with_name("figures.yaml")
 
 
-class Row(Protocol):
-    """A measured run of any file."""
+class Figure(NamedTuple):
+    """What both sides have in a `column`, and how it is called: also by `short` in the JSON, by `heading` in pictures.
+
+    `widths` are those of its printed cells: median, worst, and the median in its own unit. Errors are `relative`, or in
+    that unit; those of a time are both, and in the JSON the latter end with `suffix`. `band`: the error that a picture
+    shades. `below`: rows past saturation are not judged by it.
+    """
+
+    column: str
+    label: str
+    unit: str
+    widths: str = ""
+    short: str = ""
+    heading: str = ""
+    suffix: str = ""
+    band: float = 0.1
+    relative: bool = True
+    below: bool = False
 
     @property
-    def measured(self) -> Mapping[str, float]:
-        """What was measured, by column."""
+    def name(self) -> str:
+        """What its errors are called."""
+        return self.short or self.column
+
+
+def figures_of(file: str) -> tuple[Figure, ...]:
+    """Return what rows of a measured file are compared by, from figures.yaml."""
+    return tuple(Figure(column, **how) for column, how in read_sheet(SHEET)[file].items())
+
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Errors:
+    """How far off one figure is on rows that nothing was fitted to: absolute relative errors."""
+
+    figure: str
+    rows: int
+    median: float
+    worst: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """`parts` are what a note may include by name, `tree` what it may take numbers from, and what the JSON holds."""
+
+    printed: str
+    tree: Mapping[str, Any]
+    parts: Mapping[str, str]
+    plot: Plot | None = None
+    errors: Sequence[Errors] = ()
 
     @property
-    def figures(self) -> Sequence[Figure]:
-        """What it is compared by."""
-
-    @property
-    def series(self) -> str:
-        """What it shares its colour in pictures with."""
-
-    @property
-    def load(self) -> str:
-        """Where it was: `below` or past saturation, or between the two."""
+    def picture(self) -> Plot | None:
+        """The plot, if it shows anything."""
+        return self.plot if self.plot and self.plot.panels else None
 
 
-AnyRow = TypeVar("AnyRow", bound=Row)
+def errors_of(figure: str, errors: Iterable[float]) -> list[Errors]:
+    """Return the line of one figure, none if it was not measured."""
+    sizes = list(errors)
+    return [Errors(figure, len(sizes), **spread(sizes))] if sizes else []
+
+
+def spread(errors: ArrayLike, unit: str = "") -> dict[str, float]:
+    """Return the median and the worst of absolute errors, under keys that end with the unit."""
+    sizes = np.abs(errors)
+    return {f"median{unit}": float(np.median(sizes)), f"worst{unit}": float(sizes.max())}
+
+
+def grouped(members: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the members that have a key in common, by it, in the order in which the keys appear."""
+    found: dict[K, list[T]] = {}
+    for one in members:
+        found.setdefault(key(one), []).append(one)
+    return found
+
+
+def fenced(text: str) -> str:
+    """Return text as it is, for Markdown."""
+    return f"```\n{text}\n```"
+
+
+def section(
+    path: Path,
+    lines: Iterable[str],
+    rows: Sequence[Mapping[str, Any]],
+    medians: Mapping[str, Any],
+    parts: Mapping[str, str] | None = None,
+    plot: Plot | None = None,
+    errors: Sequence[Errors] = (),
+    **more: Any,
+) -> Section:
+    """Return what is said of a file: printed lines, which are the table too, and in the JSON rows, medians and more."""
+    printed = "\n".join(lines)
+    tree = {"runs": str(path), "rows": rows, "medians": medians, **more}
+    return Section(printed, tree, {"table": fenced(printed), **(parts or {})}, plot, errors)
+
+
+R = TypeVar("R")
+EVERY_S = 10.0
+"""Between two lines of progress on stderr; what takes less says nothing."""
+
+
+def in_parallel(
+    simulate: Callable[[R], dict[str, float]], rows: Sequence[R], jobs: int = -1
+) -> list[dict[str, float]]:
+    """Return the figures of all rows, in their order. `jobs`: processes, -1 is one a core."""
+    found: list[dict[str, float]] = []
+    said_s = monotonic()
+    for figures in Parallel(n_jobs=jobs, return_as="generator")(delayed(simulate)(row) for row in rows):
+        found.append(figures)
+        if monotonic() - said_s > EVERY_S:
+            print(f"{len(found)} of {len(rows)} rows", file=sys.stderr, flush=True)
+            said_s = monotonic()
+    return found
+
+
+AnyRow = TypeVar("AnyRow")
+"""A measured run: its `figures`, what was `measured` by column, its `load`, and the `series` that shares its colour."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +224,12 @@ def cells(found: Mapping[str, Any], figures: Sequence[Figure]) -> str:
             blank = " " * int(width.split(".")[0])
             texts.append(f"{times * found[figure.name][key]:{width}f}" if figure.name in found else blank)
     return " ".join(texts)
+
+
+def line(name: str, found: Mapping[str, Any], figures: Sequence[Figure], wide: int, digits: int) -> str:
+    """Return the printed line of a group: what belongs to another one is indented and named without that."""
+    label = name if " " not in name else f"  {name.partition(' ')[2]}"
+    return f"{label:<{wide}} {found['rows']:>{digits}} {cells(found, figures)}"
 
 
 def furthest(members: Comparisons, names: Sequence[str], count: int) -> list[Comparison[Any]]:

@@ -15,14 +15,15 @@ from typing import Any
 import pandas as pd
 
 from experiments.dlora import measured
-from experiments.dlora.paper import FOLDER, SEEDS
+from experiments.dlora.measured import FOLDER, SEEDS
+from experiments.fidelity.compare import Errors, Section, fenced, spread
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, fenced, spread
+from experiments.studies.found import Found, of_points
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import points
-from experiments.studies.several import Several, of_points
 from experiments.studies.study import Study, read_all
 from simlora.core.errors import InputError
+from simlora.sweeps.outcome import NOT_SIMULATED
 
 FILE = measured.FILE
 STUDIES = ("figure_9", "figure_10", "figure_11a", "figure_12")
@@ -40,7 +41,7 @@ def report(path: Path, jobs: int = -1) -> Section:
     known = [point for study in studies.values() for point in points(study) if theirs.of(point)]
     several = of_points(known, SEEDS, jobs, theirs.of)
     table = compared(studies, several, path)
-    reasons = [one.complaint for one in several if one.complaint]
+    reasons = [o.reason for one in several for o in one.outcomes if o.status == NOT_SIMULATED]
     reasons += [f"{' '.join(map(str, point.key))}: {point.skip}" for point in known if point.skip]
     left_out = [f"not simulated: {reason}" for reason in dict.fromkeys(reasons)]
     keys = ["study", "panel", "what", "system"]
@@ -70,7 +71,7 @@ def report(path: Path, jobs: int = -1) -> Section:
     )
 
 
-def compared(studies: Mapping[str, Study], several: Sequence[Several], path: Path) -> pd.DataFrame:
+def compared(studies: Mapping[str, Study], several: Sequence[Found], path: Path) -> pd.DataFrame:
     """Return what both sides have, a row a point and metric: what the artifact plots, and ours over the seeds.
 
     Raises InputError for what was not measured as a number above 0.
@@ -78,7 +79,7 @@ def compared(studies: Mapping[str, Study], several: Sequence[Several], path: Pat
     found = []
     for one in several:
         point, study = one.point, studies[one.point.study]
-        for metric, theirs in one.measured.items():
+        for metric, (theirs,) in one.published.items():
             if not isinstance(theirs, int | float) or not 0 < theirs < inf:
                 place = " ".join(map(str, point.key))
                 raise InputError(f"{path}: {metric} of {place} is {theirs!r}, must be a number above 0")

@@ -8,8 +8,7 @@ where the search starts, stands in `plan.yaml`.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
@@ -17,24 +16,58 @@ from typing import Any
 
 import numpy as np
 import yaml
-from joblib import Parallel
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
 from scipy.optimize import least_squares, minimize_scalar
 
-from experiments.fidelity.campaigns import CAMPAIGNS, calibration_of, matches, slowed
-from experiments.fidelity.compare import Comparison, medians
-from experiments.fidelity.fitting import Floats, evidence, residuals
-from experiments.fidelity.predict import known_systems, simulate
+from experiments.fidelity.compare import AnyRow, Comparison, medians
+from experiments.fidelity.predict import (
+    CAMPAIGNS,
+    calibration_of,
+    known_systems,
+    matches,
+    simulate,
+    slowed,
+    unknown,
+)
+from experiments.fidelity.report import table
 from experiments.fidelity.rows import FIGURES, Row, read
-from experiments.fidelity.servers import unknown
-from experiments.fidelity.table import table
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
-from experiments.studies.command import command, option
+from experiments.studies.command import OUT, option, planned, program
 from experiments.studies.reading import load as read_sheet
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration, load, parse
+
+Floats = NDArray[np.float64]
+
+
+def errors_under(
+    pool: Parallel,
+    rows: Sequence[AnyRow],
+    calibrations: Sequence[Calibration],
+    simulate: Callable[[AnyRow, Calibration], dict[str, float]],
+    errors: Callable[[Comparison[AnyRow]], Sequence[float]],
+) -> list[Floats]:
+    """Return the errors of all rows under each of the calibrations, which are simulated side by side."""
+    figures = iter(pool(delayed(simulate)(row, each) for each in calibrations for row in rows))
+    return [
+        np.array([error for row in rows for error in errors(Comparison(row, next(figures), True))])
+        for _ in calibrations
+    ]
+
+
+def evidence(fitted: Sequence[Comparison[Any]], found: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+    """Return what a calibration says of its fit: residuals to three digits, and the rows."""
+    return {
+        "residuals": {
+            name: {key: float(f"{value:.3g}") for key, value in error.items()}
+            for name, error in found.items()
+        },
+        "fitted_rows": [one.row.key for one in fitted],
+    }
+
 
 PLAN = Path(__file__).with_name("plan.yaml")
 ACCURACY = {"throughput": 0.005, "mean_latency": 0.02, "mean_first_token": 0.04, "attainment": 0.02}
@@ -96,7 +129,7 @@ def fit(plan: Plan, rows: Sequence[Row], jobs: int = 2, rounds: int = 12) -> Flo
 
     def at(points: Sequence[Floats]) -> list[Floats]:
         tried = [plan.calibration(point * start, {"kind": "published"}) for point in points]
-        errors = residuals(pool, rows, tried, _simulated, _units)
+        errors = errors_under(pool, rows, tried, _simulated, _units)
         return [np.append(own, PRIOR * (point - 1.0)) for own, point in zip(errors, points, strict=True)]
 
     def jacobian(point: Floats) -> Floats:
@@ -253,7 +286,7 @@ def concerns(plan: Plan, row: Row) -> bool:
     return row.system == plan.addition if plan.addition else row.system not in ADDED
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="NAME", help="calibrations to fit, or campaigns (default: all)"),
     option("--runs", type=Path, help="measured runs"),
     option("--drop", action="append", default=[], metavar="COEFFICIENT", help="fit without it"),
@@ -269,7 +302,3 @@ def main(names: Sequence[str], runs: Path | None, drop: Sequence[str], folder: P
             CAMPAIGNS.write_text(fit_campaigns(rows), encoding="utf-8")
         path = write(without(plan, drop), rows, folder) if plan else CAMPAIGNS
         print(f"wrote {path}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

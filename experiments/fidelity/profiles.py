@@ -15,15 +15,14 @@ import numpy as np
 import pandas as pd
 
 from experiments.fidelity.cells import number, one_of, read_cells
+from experiments.fidelity.compare import Errors, Section, errors_of, fenced, grouped, spread
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section, errors_of, fenced, grouped, spread
 from experiments.fidelity.vllm import steps
-from experiments.fidelity.vllm.predict import SEQUENCES
-from experiments.fidelity.vllm.rows import GPU, MODELS
+from experiments.fidelity.vllm.predict import GPU, MODELS, SEQUENCES
 from experiments.profiles import build, compare, tables
 from experiments.profiles.__main__ import HEAD, UNITS, line
 from experiments.profiles.build import Entry
-from experiments.profiles.fits import EVERY
+from experiments.profiles.sums import EVERY
 from experiments.scenarios import scenario
 from experiments.studies import markdown
 from experiments.studies.markdown import percent

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from experiments.fidelity.cells import Cells, number, one_of, read_cells
-from experiments.fidelity.figures import Figure, figures_of
+from experiments.fidelity.compare import Figure, figures_of
 
 MODELS = {"S1": "llama_7b", "S2": "llama_7b", "S3": "llama_13b", "S4": "llama_13b"}
 RANKS = {"S1": (8,), "S2": (64, 32, 16, 8), "S3": (16,), "S4": (64, 32, 16)}

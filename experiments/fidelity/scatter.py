@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 from PIL import Image
 
-from experiments.studies.draw import COLOURS, INK, plain
+from experiments.studies.look import COLOURS, INK, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from experiments.fidelity.cells import numbers, positive
+from experiments.fidelity.compare import Section, errors_of, fenced, spread
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Section, errors_of, fenced, spread
-from experiments.profiles.fits import terms_of
+from experiments.profiles.sums import terms_of
 from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations

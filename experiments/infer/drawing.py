@@ -10,11 +10,11 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.infer.comparing import shares
+from experiments.infer.conditions import shares
+from experiments.infer.emulating import BINS, Posterior
 from experiments.infer.inference import Inference, Predicted
-from experiments.infer.posterior import BINS, Posterior
 from experiments.infer.unknowns import Unknown
-from experiments.studies.draw import COLOURS, INK, plain
+from experiments.studies.look import COLOURS, INK, plain
 
 WIDE, TITLE_CHARACTERS = 10.0, 62
 

@@ -23,10 +23,9 @@ import experiments.claims
 import experiments.studies
 from experiments.claims import evaluate
 from experiments.claims.claim import Claim
-from experiments.infer import comparing, conditions
+from experiments.infer import conditions
 from experiments.infer import unknowns as reading
-from experiments.infer.comparing import published, simulated
-from experiments.infer.conditions import under
+from experiments.infer.conditions import published, simulated, under
 from experiments.infer.unknowns import Setting, Unknowns
 from experiments.studies import running
 from simlora.api.cache import open_cache
@@ -164,7 +163,7 @@ def _digest(folder: Path) -> str:
     """Hash everything besides simlora itself that an evaluation hangs on."""
     folders = [folder, *(Path(package.__path__[0]) for package in (experiments.claims, experiments.studies))]
     files = [path for each in folders for path in sorted(each.rglob("*")) if path.suffix in (".py", ".yaml")]
-    files += [Path(module.__file__) for module in (comparing, conditions, reading)]
+    files += [Path(module.__file__) for module in (conditions, reading)]
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 

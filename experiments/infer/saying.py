@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.claims.numbers import shown
-from experiments.infer.comparing import factor
+from experiments.claims.verdicts import shown
+from experiments.infer.conditions import factor
+from experiments.infer.emulating import TELLS_BITS
 from experiments.infer.inference import SEEDS, Inference, Predicted
-from experiments.infer.posterior import TELLS_BITS
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from experiments.studies.markdown import lines, page, table
 

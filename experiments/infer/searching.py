@@ -11,7 +11,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from scipy.stats import qmc
 
 from experiments.claims.claim import Claim
-from experiments.infer.comparing import TARGET, published, t
+from experiments.infer.conditions import TARGET, published, t
 from experiments.infer.evaluating import Asked, Evaluation, Evaluator, place
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from simlora.core.arrays import Floats

@@ -5,14 +5,13 @@ Prints besides how far the roofline is off: each measured GPU, derived from each
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
-from experiments.studies.command import ended
+from experiments.studies.command import option, program
+from experiments.studies.reading import load
 from simlora.calibrate import aiconfigurator
 from simlora.calibrate.kernels import kernel_times
 from simlora.calibrate.roofline import LIKE, scaled
@@ -23,54 +22,11 @@ from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.parts.kernel_times import APART, TABLE, KernelTimes, written
 
-GPUS = (
-    "l4",
-    "a10g",
-    "l40s",
-    "a100_40g",
-    "a100_80g",
-    "h100_64g",
-    "h100_80g",
-    "h200_141g",
-    "b200_180g",
-    "rtx_pro_6000",
-)
-MODELS = (
-    "llama_2_7b",
-    "llama_2_13b",
-    "llama_3_1_8b",
-    "llama_3_3_70b",
-    "mistral_7b",
-    "mixtral_8x7b",
-    "qwen_2_5_7b",
-    "qwen3_8b",
-    "qwen3_14b",
-    "qwen3_32b",
-    "qwen3_30b_a3b",
-)
-TPS = (1, 2, 4, 8)
+SAID = load(Path(__file__).with_name("table.yaml"))
+GPUS, MODELS, TPS, LEFT_OUT = (SAID[key] for key in ("gpus", "models", "degrees", "left_out"))
 ENGINES = ("vllm", "sglang")
 USABLE = 0.9
 """The share of a GPU's memory that weights and KV may take: vLLM's default."""
-LEFT_OUT = ("llama_3_1_8b", "qwen3_32b", "qwen3_30b_a3b")
-"""A small dense model, a large one, and a mixture of experts."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when done, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="only print the errors of the roofline")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(options.check))
-
-
-def _run(check: bool) -> None:
-    if not check:
-        _write()
-    print("Median absolute error of the roofline, from the GPU of the row to that of the column, at tp 1:")
-    print("prefill pass / decode step / token of context, in percent")
-    for name in LEFT_OUT:
-        print(f"\n{name}\n{_left_out(model_named(name))}")
 
 
 def _write() -> None:
@@ -143,5 +99,13 @@ def _errors(found: KernelTimes, known: KernelTimes) -> str:
 
 assert set(GPUS) <= {*aiconfigurator.SYSTEMS, *LIKE}, "a GPU of the table has no kernels"
 
-if __name__ == "__main__":
-    sys.exit(main())
+
+@program(option("--check", action="store_true", help="only print the errors of the roofline"), about=__doc__)
+def main(check: bool) -> None:
+    """Write the table, and print the errors."""
+    if not check:
+        _write()
+    print("Median absolute error of the roofline, from the GPU of the row to that of the column, at tp 1:")
+    print("prefill pass / decode step / token of context, in percent")
+    for name in LEFT_OUT:
+        print(f"\n{name}\n{_left_out(model_named(name))}")

@@ -6,7 +6,6 @@ sequence. Fitted on each model apart, and judged on the other.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,10 +13,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from experiments.measured import measured_dir
-from experiments.studies.command import ended
+from experiments.studies.command import program
+from experiments.studies.reading import measured_file
 from simlora.calibrate.host import kernels_s, solved
-from simlora.core.errors import InputError
 from simlora.latency.parts.kernel_times import BATCHES, shipped
 
 FILE = "profiles/vllm_lora_steps.csv"
@@ -30,10 +28,7 @@ def steps(model: str) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray
 
     Raises InputError if the measurements are absent.
     """
-    path = measured_dir() / FILE
-    if not path.exists():
-        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {FILE}")
-    table = pd.read_csv(path)
+    table = pd.read_csv(measured_file(FILE))
     own = table[(table["kind"] == "no_lora") & (table["model"] == model) & (table["output_tokens_each"] > 1)]
     own = own[own["max_num_seqs"] <= BATCHES[-1]]
     batch = own["max_num_seqs"].to_numpy(float)
@@ -70,7 +65,9 @@ def fits() -> list[Fit]:
     return found
 
 
-def _run() -> None:
+@program()
+def main() -> None:
+    """Print the fits."""
     for fit in fits():
         print(
             f"fitted on {' and '.join(fit.fitted)}: step_s {fit.step_s:.5g}, sequence_s {fit.sequence_s:.5g}"
@@ -80,7 +77,3 @@ def _run() -> None:
             print(
                 f"  {model} ({kind}): median {100 * np.median(errors):.1f} %, worst {100 * errors.max():.1f} %"
             )
-
-
-if __name__ == "__main__":
-    sys.exit(ended(_run))

@@ -6,21 +6,19 @@ that need measured runs are skipped, and named, where those are not there.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
 
-from experiments.fidelity import base_engine, saturating, vllm_steps
+from experiments.fidelity import base_engine, sheeted, vllm_steps
+from experiments.fidelity.cells import sheets
 from experiments.fidelity.compare import Comparison
 from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
-from experiments.fidelity.sheets import sheets
 from experiments.kernels import host, slora
-from experiments.measured import measured_dir
 from experiments.studies import markdown
-from experiments.studies.command import ended
+from experiments.studies.command import program
+from experiments.studies.reading import measured_file
 from simlora.calibrate.roofline import scaled
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
@@ -83,7 +81,7 @@ def lora() -> Iterator[Line]:
 
 def form() -> Iterator[Line]:
     """The form of vLLM's LoRA kernels on half of the rows of an engine that is not named."""
-    tree = vllm_steps.report(_file(vllm_steps.FILE)).tree
+    tree = vllm_steps.report(measured_file(vllm_steps.FILE)).tree
     errors = [
         abs(row["step_ms"]["predicted"] / row["step_ms"]["measured"] - 1)
         for row in tree["rows"]
@@ -94,7 +92,7 @@ def form() -> Iterator[Line]:
 
 def base() -> Iterator[Line]:
     """VLLM without LoRA on a GPU and an engine version that nothing was fitted to."""
-    tree = base_engine.report(_file(base_engine.FILE)).tree
+    tree = base_engine.report(measured_file(base_engine.FILE)).tree
     for row in tree["rows"]:
         for name, label in base_engine.FIGURES.items():
             pairs = zip(row["measured"][name], row["simulated"][name], strict=True)
@@ -104,7 +102,7 @@ def base() -> Iterator[Line]:
 
 def slora_gpus() -> Iterator[Line]:
     """The parts of S-LoRA's engine on GPUs and a model that were measured as a whole."""
-    rows = [row for row in read(_file(slora.RUNS)) if row.system == "slora"]
+    rows = [row for row in read(measured_file(slora.RUNS)) if row.system == "slora"]
     for gpu, model in slora.JUDGED:
         own = [row for row in rows if (row.columns["gpu"], row.model) == (gpu, model)]
         errors = [Comparison(row, simulate(row, slora.composed(row)), False).error for row in own]
@@ -125,10 +123,10 @@ def v0() -> Iterator[Line]:
 
 
 def _saturating(part: str, sheet: str) -> Iterator[Line]:
-    section = saturating.report(sheet, _file(sheets()[sheet]["file"]))
+    section = sheeted.report(sheet, measured_file(sheets()[sheet]["file"]))
     for past, where in ((False, "below saturation"), (True, "past it")):
         rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
-        for figure in saturating.FIGURES:
+        for figure in sheeted.FIGURES:
             errors = [abs(row["error"][figure.name]) for row in rows if figure.name in row["error"]]
             if errors:
                 yield part, f"GPU h100_64g, {where}", figure.label, errors
@@ -146,14 +144,9 @@ PARTS: tuple[Callable[[], Iterator[Line]], ...] = (
 )
 
 
-def _file(name: str) -> Any:
-    path = measured_dir() / name
-    if not path.exists():
-        raise InputError(f"there is no {path}")
-    return path
-
-
-def _run() -> None:
+@program()
+def main() -> None:
+    """Print a table."""
     rows, skipped = [], []
     for part in PARTS:
         try:
@@ -165,7 +158,3 @@ def _run() -> None:
             skipped.append(f"skipped: {error}")
     print(markdown.table(HEAD, [cells for _, cells in sorted(rows, key=lambda row: -row[0])]))
     print("\n".join(skipped))
-
-
-if __name__ == "__main__":
-    sys.exit(ended(_run))

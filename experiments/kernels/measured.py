@@ -8,17 +8,15 @@ not.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 import profiler
+from experiments.studies.command import program
 from simlora.calibrate.host import kernels_s
-from simlora.cli.guarded import DONE, guarded
 from simlora.latency.curve import Curve
 from simlora.latency.parts.kernel_times import KernelTimes, shipped
 
@@ -54,14 +52,9 @@ def _kernels_s(times: KernelTimes, kind: str, requests: int, tokens: int) -> flo
     return float(kernels_s(times, np.array([requests]), np.array([requests * tokens]))[0])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print a row an iteration; 0 when done, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.kernels.measured", description=__doc__)
-    parser.parse_args(argv)
-    return guarded(_say, "interrupted; nothing is kept")
-
-
-def _say() -> int:
+@program()
+def main() -> None:
+    """Print a row an iteration."""
     heads = ("measured", "kernels", "left over")
     print(
         f"{'GPU':10}{'model':14}{'iteration':10}{'requests':>9}{'tokens':>8}{''.join(f'{h:>12}' for h in heads)}"
@@ -70,8 +63,3 @@ def _say() -> int:
         for kind, requests, tokens, measured_s, by_kernels_s in rows(gpu, model):
             cells = (f"{1e3 * s:9.2f} ms" for s in (measured_s, by_kernels_s, measured_s - by_kernels_s))
             print(f"{gpu:10}{model:14}{kind:10}{requests:9}{tokens:8}{''.join(cells)}")
-    return DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())

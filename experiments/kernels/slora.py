@@ -7,22 +7,18 @@ prints instead by how much an H100's host is faster than an A100's.
 
 from __future__ import annotations
 
-import sys
-from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from experiments.fidelity.campaigns import calibration_of
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.predict import simulate
+from experiments.fidelity.predict import calibration_of, simulate
 from experiments.fidelity.rows import FIGURES, Row, read
-from experiments.measured import measured_dir
-from experiments.studies.command import ended, parser_of
+from experiments.studies.command import option, program
+from experiments.studies.reading import measured_dir, measured_file
 from simlora.calibrate.shapes import gpu_named, model_named
-from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -131,17 +127,24 @@ def host_speed() -> dict[int, float]:
     Steps of Llama-2-70B, batch 1, prompts of 512 tokens. On 4 and on 8 A100s they take the same time, so that launches
     bound them and not the GPUs. Raises InputError if the measurements are absent.
     """
-    path = measured_dir() / STEPS
-    if not path.exists():
-        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {STEPS}")
-    table = pd.read_csv(path)
+    table = pd.read_csv(measured_file(STEPS))
     own = table[(table["model"] == "llama2-70b") & (table["batch_size"] == 1) & (table["prompt_size"] == 512)]
     steps = own.groupby(["tensor_parallel", "hardware"])["token_time"].median()
     return {tp: float(steps[tp, "a100-80gb"] / steps[tp, "h100-80gb"]) for tp in (4, 8)}
 
 
-def _run(options: Namespace) -> None:
-    if options.hosts:
+def _medians(found: Sequence[Mapping[str, Any]]) -> str:
+    return ", ".join(
+        f"{name} {100 * np.median(np.abs([error[name] for error in found])):.1f} %"
+        for name in (figure.name for figure in FIGURES)
+        if all(name in error for error in found)
+    )
+
+
+@program(option("--hosts", action="store_true", help="print the speed of hosts instead"))
+def main(hosts: bool) -> None:
+    """Print the parts, and how well they compose."""
+    if hosts:
         found = host_speed()
         for tp, ratio in found.items():
             print(f"an H100's host over an A100's, decode steps of Llama-2-70B at TP {tp}: {ratio:.2f}")
@@ -161,23 +164,3 @@ def _run(options: Namespace) -> None:
         if own:
             errors = [Comparison(row, simulate(row, composed(row)), False).error for row in own]
             print(f"{gpu} {model}, {len(own)} runs: {_medians(errors)}", flush=True)
-
-
-def _medians(found: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(
-        f"{name} {100 * np.median(np.abs([error[name] for error in found])):.1f} %"
-        for name in (figure.name for figure in FIGURES)
-        if all(name in error for error in found)
-    )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; 0 when done, 2 for bad input."""
-    parser = parser_of("experiments.kernels.slora", __doc__)
-    parser.add_argument("--hosts", action="store_true", help="print the speed of hosts instead")
-    options = parser.parse_args(arguments)
-    return ended(lambda: _run(options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

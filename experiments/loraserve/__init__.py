@@ -1,1 +1,4 @@
-"""LoRAServe's figures, made again."""
+"""Draw LoRAServe's figures: `python -m experiments loraserve [figure_17 …] [--out DIR]`.
+
+LoRAServe.
+"""

@@ -17,10 +17,8 @@ and a host that grows with GPUs and layers. It needs the measured runs.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,23 +29,26 @@ from experiments.loraserve.fitting import (
     GPU,
     KERNELS,
     MEASURED,
+    RUNS,
     SLORA,
     Fit,
+    Single,
+    available,
     between,
     fit,
     kernels,
     name,
     read_s,
+    runs,
     setting,
 )
-from experiments.loraserve.runs import RUNS, available, runs
-from experiments.loraserve.single import Single
-from experiments.measured import measured_dir
-from experiments.profiles import derive
+from experiments.profiles import scaling
 from experiments.profiles.scaling import model
-from experiments.studies.command import command, into
+from experiments.studies.command import into, program
 from experiments.studies.markdown import by_column
-from simlora.calibrate.calibration_file import CALIBRATIONS, derived, published, save, written
+from experiments.studies.provenance import provenance
+from experiments.studies.reading import measured_dir
+from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -59,7 +60,6 @@ ALL = (*DERIVED[:3], MEASURED[0], *DERIVED[3:], MEASURED[1])
 RANKS, PROMPTS, BATCHES, CONTEXT_TOKENS = (8, 128), (512, 2000), (1, 16, 64), 1000
 PAPER = "LoRAServe's authors, single requests on 8 x A100 40 GB"
 TOKEN_RANKS = ("kernels.mbgmv.prefill.per_token_rank_s", "kernels.bgmv.prefill.per_token_max_rank_s")
-COMMAND = "python -m experiments.loraserve.calibration"
 
 
 def slora_host_s() -> float:
@@ -107,54 +107,39 @@ def coefficients(shape: str, tp: int) -> dict[str, float]:
     return found
 
 
-def provenance(shape: str, tp: int) -> dict[str, Any]:
-    """Say where the coefficients come from."""
-    measured, source = (shape, tp) in MEASURED, KERNELS[shape, tp]
-    eight = ", ".join(name(*each) for each in MEASURED)
+def calibration(shape: str, tp: int) -> Calibration:
+    """Return a calibration as it is made."""
+    source, eight = KERNELS[shape, tp], ", ".join(name(*each) for each in MEASURED)
     same_card = source.startswith(GPU)
     plain = source if same_card else f"{source}: by roofline"
+    elsewhere = {
+        "kernels": f"{SLORA}: {scaling.SAYS['kernels']}",
+        "latency": f"{SLORA}: by layers, as many copies",
+        "flush": f"{SLORA}: by layers",
+        "merge": f"{SLORA}: {scaling.SAYS['merge']}",
+        "cpu_lora": f"{CPU_LORA}: {scaling.SAYS['cpu_lora']}",
+    }
     host = f"{SLORA} less {ALONE} by layers on one GPU, and for each further one what {eight} have; linear in GPUs"
-    reads = "reading a rank's weights on each GPU takes, once for each token"
-    found = {
-        "prefill": derived(plain),
-        "decode": derived(plain),
-        "collectives": derived(source),
-        "kernels": derived(plain if same_card else f"{SLORA}: {derive.SAYS['kernels']}"),
-        "adapter_load.latency_s": derived(plain if same_card else f"{SLORA}: by layers, as many copies"),
-        "adapter_load.flush_s": derived(plain if same_card else f"{SLORA}: by layers"),
-        "adapter_load.bytes_per_s": derived(
-            "80 % of PCIe 4.0 x16; S-LoRA's own 4.0 GB/s would fit the 70B's first tokens worse"
-        ),
-        "merge": derived(plain if same_card else f"{SLORA}: {derive.SAYS['merge']}"),
-        "cpu_lora": derived(plain if same_card else f"{CPU_LORA}: {derive.SAYS['cpu_lora']}"),
-    }
-    if measured:
-        found["prefill.intercept_s"] = published(f"{plain}, and the host of a decode step")
-        found["prefill.per_token_s"] = published(f"{PAPER}: first tokens; less what collectives add")
-        found["decode.intercept_s"] = published(f"{PAPER}: steps; less what kernels and collectives take")
-        ranks = published(f"{PAPER}: first tokens; about what {reads}; less what collectives add")
-    else:
-        hosted = f"{plain}, and a host: {host}"
-        found["decode.intercept_s"] = derived(hosted)
-        found["prefill.intercept_s"] = derived(
-            hosted if tp > 1 else f"{plain}; no host, as S-LoRA's prefills on one GPU take what kernels do"
-        )
-        ranks = derived(f"what {reads}, times what {eight} have in common; less what collectives add")
-    found |= {coefficient: dict(ranks) for coefficient in TOKEN_RANKS}
-    front_end = f"{PAPER}: what a first token takes beyond load, host and pass, both models alike"
-    found["front_end"] = (published if measured else derived)(front_end)
+    hosted = f"{plain}, and a host: {host}"
+    said = provenance(
+        Path(__file__).parent,
+        "measured" if (shape, tp) in MEASURED else "scaled",
+        **(dict.fromkeys(elsewhere, plain) if same_card else elsewhere),
+        paper=PAPER,
+        source=source,
+        plain=plain,
+        eight=eight,
+        hosted=hosted,
+        prefilled=hosted
+        if tp > 1
+        else f"{plain}; no host, as S-LoRA's prefills on one GPU take what kernels do",
+    )
     if tp == 1:
-        del found["collectives"]
-    return {
-        "kind": "published" if measured else "derived",
-        "source": f"{PAPER if measured else f'scaled from {eight}'}; kernels of {source}",
-        "command": COMMAND,
-        "date": "2026-11-22",
-        "note": "one request at a time: in S-LoRA's code several prompts of which one has a rank of 64 or more take "
-        "other kernels, and a rank a hundredth; docs/calibrations.md says what each assumption is worth",
-        **(errors(shape) if measured else {}),
-        "coefficients": found,
-    }
+        del said["coefficients"]["collectives"]
+    if said.pop("errors", False):
+        said = {**{key: said[key] for key in said if key != "coefficients"}, **errors(shape), **said}
+        said["coefficients"] = said.pop("coefficients")
+    return Calibration(name(shape, tp), GPU, shape, tp, said, coefficients(shape, tp))
 
 
 def errors(shape: str) -> dict[str, dict[str, float]]:
@@ -171,13 +156,6 @@ def errors(shape: str) -> dict[str, dict[str, float]]:
         for key, figure in zip(found, figures, strict=True):
             found[key][label] = float(f"{figure:.3g}")
     return found
-
-
-def as_yaml(shape: str, tp: int) -> str:
-    """Return the file."""
-    tree: dict[str, Any] = {"gpu": GPU, "model": shape, "tp": tp, "provenance": provenance(shape, tp)}
-    found = coefficients(shape, tp)
-    return written(tree, {name: float(f"{value:.6g}") for name, value in found.items()})
 
 
 def fits() -> str:
@@ -232,14 +210,10 @@ def sheets(made: Sequence[Calibration]) -> str:
     return by_column("what comes out, ms", columns)
 
 
-@command(into(CALIBRATIONS))
+@program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the files; print what was fitted and what comes out."""
     if not available():
         raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
-    found = [save(folder / f"{name(shape, tp)}.yaml", as_yaml(shape, tp)) for shape, tp in ALL]
+    found = [save(folder / f"{name(shape, tp)}.yaml", text_of(calibration(shape, tp))) for shape, tp in ALL]
     print(fits(), sheets(found), sep="\n\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""LoRAServe's Figure 1: `python -m experiments.loraserve.co_served [--out DIR]`.
+"""LoRAServe's Figure 1: `python -m experiments.loraserve.co_served`.
 
 What requests of rank 8 wait for their first token on one server, Llama-7B on one A100 40 GB, when the other half of the
 requests is of a higher rank; the study figure_1 has both halves together. Once as LoRAServe reads MBGMV, where the
@@ -8,19 +8,14 @@ Figure 6's lengths, and one GPU.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
 
 from experiments.studies import markdown
-from experiments.studies.command import command, into
-from experiments.studies.draw import COLOURS, legend_below, plain, save
+from experiments.studies.command import program
 from experiments.studies.points import Point
-from experiments.studies.tables import of_run
+from experiments.studies.running import of_run
 from simlora.results.result import Result
 
 LOWEST = 8
@@ -100,44 +95,9 @@ def table(found: Waits) -> str:
     return markdown.table(["kernel", "beside", *(f"{rate:g} requests/s" for rate in RATES)], rows)
 
 
-def draw(found: Waits) -> Figure:
-    """Draw P95 of TTFT of the lowest rank over the rate, and how high it would be with the published increase."""
-    figure, axes = plt.subplots(1, len(KERNELS), figsize=(8.4, 3.8), layout="constrained", sharey=True)
-    for ax, (kernel, title) in zip(axes, KERNELS.items(), strict=True):
-        for colour, beside in zip(COLOURS, BESIDE, strict=False):
-            label = f"rank {LOWEST} alone" if beside == LOWEST else f"beside rank {beside}"
-            ax.plot(RATES, found[kernel, beside], color=colour, marker="o", markersize=5, label=label)
-        theirs = (1 + PUBLISHED / 100) * np.array(found[kernel, LOWEST])
-        ax.plot(
-            RATES,
-            theirs,
-            color="black",
-            linewidth=1.0,
-            linestyle="--",
-            label=f"alone + {PUBLISHED:.0f} %, published",
-        )
-        ax.set_title(title, fontsize="small")
-        ax.set_xlabel("requests/s", fontsize="small")
-        ax.set_xticks(RATES)
-        plain(ax)
-        ax.tick_params(labelsize="small")
-    axes[0].set_ylabel("95th percentile of TTFT, rank 8 (s)", fontsize="small")
-    axes[0].set_ylim(bottom=0)
-    legend_below(figure, axes[0], 4)
-    figure.suptitle("LoRAServe, Figure 1 · requests of rank 8 beside another rank", fontsize="medium")
-    return figure
-
-
-@command(into("outputs/loraserve"))
-def main(folder: Path) -> None:
-    """Draw the figures and print their numbers."""
+@program()
+def main() -> None:
+    """Print the figure's numbers."""
     found = waits()
     print(f"P95 of TTFT of the requests of rank {LOWEST}:\n\n{table(found)}\n")
     print(f"Published: {PUBLISHED:.0f} % more beside rank 128, at a load that is not told.")
-    path = folder / "figure_1_rank_8.png"
-    figure = draw(found)
-    save(figure, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,7 @@
-"""What was fitted to LoRAServe's single requests: kernels that were measured, and hosts and reads that were not."""
+"""LoRAServe's single requests: what was published of them, and what was fitted to them.
+
+Kernels were measured, hosts and reads were not. The runs are at tensor parallelism 8.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,61 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from experiments.fastlibra import calibration as roofline
-from experiments.loraserve.runs import OUTPUT_TOKENS, runs
-from experiments.loraserve.single import Single
-from experiments.profiles import derive
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles import scaling
+from experiments.profiles.scaling import Setting, Single, gpu, model
+from experiments.studies.reading import measured_dir
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
+
+RUNS = "loraserve_single_request.csv"
+SHAPES = {"llama_7b": "llama_7b", "llama_2_70b": "llama_2_70b_mha"}
+"""Models as the runs name them and as we do."""
+OUTPUT_TOKENS, EVERY = 128, 400
+"""Prompts are 200 tokens apart; those that are a multiple of EVERY are held out, the longest among them."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Single requests `[runs]` at tensor parallelism 8. `held` are those that judge."""
+
+    shape: NDArray[np.str_]
+    rank: NDArray[np.int64]
+    prompt: NDArray[np.int64]
+    ttft_s: NDArray[np.float64]
+    step_s: NDArray[np.float64]
+
+    @property
+    def held(self) -> NDArray[np.bool_]:
+        """Whether a run is held out."""
+        return np.asarray(self.prompt % EVERY == 0)
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
+
+def available() -> bool:
+    """Return whether the runs are there."""
+    return (measured_dir() / RUNS).exists()
+
+
+def runs() -> Runs:
+    """Return the runs, as they were published."""
+    table = pd.read_csv(measured_dir() / RUNS)
+    steps = (table.latency_s - table.ttft_s) / (table.output_tokens - 1)
+    return Runs(
+        shape=np.array([SHAPES[name] for name in table.model]),
+        rank=table["rank"].to_numpy(),
+        prompt=table.prompt_tokens.to_numpy(),
+        ttft_s=table.ttft_s.to_numpy(dtype=float),
+        step_s=steps.to_numpy(dtype=float),
+    )
+
 
 ENGINE, GPU = "loraserve", "a100_40g"
 MEASURED = (("llama_7b", 8), ("llama_2_70b_mha", 8))
@@ -83,8 +130,8 @@ def scaled(source: Calibration, target: Setting) -> dict[str, float]:
     theirs_s = roofline.host_s(target.model.layers)  # dLoRA's, which comes with them
     found |= {one: found[one] - theirs_s for one in ("prefill.intercept_s", "decode.intercept_s")}
     reference, cores = calibrations.load(SLORA), calibrations.load(CPU_LORA)
-    found |= derive.lora(reference, roofline.described(reference), target)
-    return found | derive.cpu_lora(cores, model(cores.model), target.model)
+    found |= scaling.lora(reference, roofline.described(reference), target)
+    return found | scaling.cpu_lora(cores, model(cores.model), target.model)
 
 
 def between(shape: str, tp: int, coefficient: str) -> float:

@@ -7,14 +7,13 @@ LoRAServe is least ahead or behind. The runs are figure_19's, kept once they are
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from experiments.studies import markdown
-from experiments.studies.command import command
+from experiments.studies.command import program
 from experiments.studies.points import points
 from experiments.studies.running import NoNumberError, figure_of, run_all
 from experiments.studies.study import Study, read
@@ -102,13 +101,9 @@ def table(study: Study, found: Figures) -> str:
     return markdown.table(["", "most", "least", "most, SLO or not"], rows)
 
 
-@command(epilog=HELP)
+@program(epilog=HELP)
 def main() -> None:
     """Print the ratios."""
     study = read(STUDY)
     print(f"Over LoRAServe's, within {SLO_S:.0f} s (trace, requests/s):\n\n{table(study, figures(study))}\n")
     print(f"Published: {'; '.join(PUBLISHED.values())}.")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,10 +6,9 @@ on one simulated server, with the lengths of the Azure conversation trace; their
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 
-from experiments.studies.command import command
+from experiments.studies.command import program
 from simlora.api.cache import HELP
 from simlora.api.operating_points import filled
 from simlora.api.preparing import composed
@@ -27,7 +26,7 @@ def points(tp: int) -> dict[int, float]:
     return {int(rank): float(tps) for rank, tps in config.placement.operating_points.items()}
 
 
-@command(epilog=HELP)
+@program(epilog=HELP)
 def main() -> None:
     """Print both, and what rank 128 has of rank 8's."""
     print("tokens per second within a P95 of TTFT of 10 s, Llama-7B on A100 40 GB")
@@ -39,7 +38,3 @@ def main() -> None:
                 f"{'rank ' + str(rank):<8}{tps:>12,.0f}{published[rank]:>12,.0f}{tps / published[rank]:>8.2f}"
             )
         print(f"{'128 / 8':<8}{ours[128] / ours[8]:>12.2f}{published[128] / published[8]:>12.2f}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

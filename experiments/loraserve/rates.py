@@ -1,4 +1,4 @@
-"""What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates [--out DIR]`.
+"""What four servers carry within the SLO, LoRAServe's Figure 17: `python -m experiments.loraserve.rates`.
 
 The highest rate, in whole requests a second, at which the 95th percentile of TTFT stays within 10 s on the
 production-like trace, of five systems with 50, 100 and 200 adapters. P95 over the rate is the study figure_17.
@@ -10,20 +10,86 @@ which the claims are judged. What Toppings' own authors publish (CaraServe, Algo
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-from matplotlib import pyplot as plt
-from matplotlib.figure import Figure
-
-from experiments.loraserve.carried import Servers, highest_rps
 from experiments.studies import markdown
-from experiments.studies.command import JOBS, command, into
-from experiments.studies.draw import COLOURS, plain, save
-from experiments.studies.study import read
+from experiments.studies.command import JOBS, program
+from experiments.studies.points import Point, point
+from experiments.studies.running import run_all
+from experiments.studies.study import Study, read
 from simlora.api.cache import HELP
+from simlora.core.errors import InputError
+
+METRIC, SLO_S = "ttft_s.p95", 10.0
+STRIDE = 8
+"""Steps from one rate to the next, until one is within the SLO and one is not."""
+
+
+@dataclass(frozen=True)
+class Servers:
+    """A curve of a study over the rate; a search begins at `start_rps` and ends `step_rps` below the first failure."""
+
+    study: Study
+    panel: str
+    series: str
+    start_rps: int
+    step_rps: int = 1
+
+    def at(self, steps: int) -> Point:
+        """Return the run at so many steps."""
+        panel, series = self.study.panel(self.panel), self.study.series_named(self.series)
+        return point(self.study, panel, series, steps * self.step_rps)
+
+
+def highest_rps(servers: Sequence[Servers], jobs: int = -1) -> list[float]:
+    """Return the highest rate of each; all searches look at their next rate at once.
+
+    Assumed is that what a lower rate misses a higher one misses too. Raises InputError if the lowest rate does.
+    """
+    searches = [_search(round(each.start_rps / each.step_rps)) for each in servers]
+    asked = {index: next(search) for index, search in enumerate(searches)}
+    found = [0.0] * len(servers)
+    while asked:
+        runs = {index: servers[index].at(steps) for index, steps in asked.items()}
+        outcomes = run_all(runs.values(), jobs)
+        for index, run in runs.items():
+            outcome = outcomes[run.overrides]
+            if outcome.reason:
+                raise InputError(f"{run.series} ({run.panel}) at {run.x}: {outcome.reason}")
+            value = outcome.figure(METRIC)
+            try:
+                asked[index] = searches[index].send(value is not None and value <= SLO_S)
+            except StopIteration as end:
+                del asked[index]
+                found[index] = float(end.value * servers[index].step_rps)
+    return found
+
+
+def _search(start: int) -> Generator[int, bool, int]:
+    """Yield what to try, and be sent whether it is within the SLO; return the highest that is."""
+    low = high = start
+    if (yield start):
+        while (yield (high := low + STRIDE)):
+            low = high
+    else:
+        while not (yield (low := _lower(high))):
+            high = low
+    while high - low > 1:
+        middle = (low + high) // 2
+        if (yield middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _lower(high: int) -> int:
+    if high == 1:
+        raise InputError(f"the SLO, a P95 of TTFT of {SLO_S:g} s, is missed even at the lowest rate")
+    return max(high - STRIDE, 1)
+
 
 STUDY = Path(__file__).with_name("figure_17.yaml")
 SYSTEMS = {
@@ -84,32 +150,11 @@ def table(found: Rates) -> str:
     return markdown.table(head, rows)
 
 
-def draw(found: Rates) -> Figure:
-    """Draw the rates, a group of bars for each number of adapters."""
-    figure, ax = plt.subplots(figsize=(7.0, 3.8), layout="constrained")
-    width = 0.8 / len(SYSTEMS)
-    for order, system in enumerate(SYSTEMS):
-        at = np.arange(len(ADAPTERS)) + (order + 0.5) * width - 0.4
-        ax.bar(at, [found[system, n] for n in ADAPTERS], 0.92 * width, color=COLOURS[order], label=system)
-    ax.set_xticks(range(len(ADAPTERS)), [f"{n} adapters" for n in ADAPTERS])
-    ax.set_ylabel("requests/s within a P95 of TTFT of 10 s", fontsize="small")
-    plain(ax)
-    ax.tick_params(labelsize="small")
-    figure.legend(loc="outside lower center", ncols=len(SYSTEMS), fontsize="small", frameon=False)
-    figure.suptitle("LoRAServe, Figure 17 · what four servers carry", fontsize="medium")
-    return figure
-
-
-@command(into("outputs/loraserve"), JOBS, epilog=HELP)
-def main(folder: Path, jobs: int) -> None:
-    """Print the rates and draw them."""
+@program(JOBS, epilog=HELP)
+def main(jobs: int) -> None:
+    """Print the rates."""
     found = rates(jobs)
     print(table(found))
     print(
         f"\nPublished: up to {PUBLISHED['throughput'][0]} times Toppings', {PUBLISHED['throughput'][1]} S-LoRA's."
     )
-    save(draw(found), folder / "rates.png")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

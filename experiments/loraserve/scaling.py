@@ -6,12 +6,11 @@ for is the highest rate within a P95 of TTFT of 10 s, with one seed and four min
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.loraserve.carried import Servers, highest_rps
-from experiments.studies.command import command, option
+from experiments.loraserve.rates import Servers, highest_rps
+from experiments.studies.command import option, program
 from experiments.studies.study import read
 from simlora import capacity
 
@@ -55,7 +54,7 @@ def published_rates(numbers: Sequence[int] = tuple(PUBLISHED_RPS)) -> list[float
     return highest_rps(curves)
 
 
-@command(
+@program(
     option(
         "servers",
         nargs="*",
@@ -75,7 +74,3 @@ def main(servers: Sequence[int]) -> None:
             f"{count:>8}{25 * count // 4:>10,}{found:>12,.1f}{found / count:>10.2f}{published:>11}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""What each server gets, LoRAServe's Figures 12 and 18: `python -m experiments.loraserve.servers [--out DIR]`.
+"""What each server gets, LoRAServe's Figures 12 and 18: `python -m experiments.loraserve.servers`.
 
 Figure 12 is a drawing without numbers: random placement balances the load and mixes ranks, contiguous placement does
 the opposite, LoRAServe does both. Here it is what four servers processed, by rank, of the exponential open trace.
@@ -12,21 +12,15 @@ that requests of one minute were for.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
 
 from experiments.studies import markdown
-from experiments.studies.command import command, into
-from experiments.studies.draw import COLOURS, legend_below, plain, save
+from experiments.studies.command import program
 from experiments.studies.points import point
 from experiments.studies.running import run_all
 from experiments.studies.study import read
@@ -155,66 +149,9 @@ def listed(values: np.ndarray, how: str) -> str:
     return "; ".join(format(value, how) for value in values.tolist())
 
 
-def draw_12(found: Mapping[str, Served]) -> Figure:
-    """Draw what each server processes, ranks on top of each other."""
-    figure, axes = plt.subplots(1, len(found), figsize=(10.5, 3.4), layout="constrained", sharey=True)
-    for ax, (system, one) in zip(axes, found.items(), strict=True):
-        below = np.zeros(SERVERS)
-        for place, rank in enumerate(RANKS):
-            tokens = one.tokens_per_s[:, place]
-            ax.bar(range(SERVERS), tokens, 0.7, bottom=below, color=COLOURS[place], label=f"rank {rank}")
-            below += tokens
-        ax.set_title(SYSTEMS[system], fontsize="small")
-        _frame(ax)
-    axes[0].set_ylabel("tokens/s", fontsize="small")
-    axes[0].set_ylim(0, 1.05 * max(one.tokens_per_s.sum(axis=1).max() for one in found.values()))
-    axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    legend_below(figure, axes[0], len(RANKS))
-    figure.suptitle(
-        f"LoRAServe, Figure 12 · what servers process, {OPEN_RATE} requests/s, ranks' demand exponential",
-        fontsize="medium",
-    )
-    return figure
-
-
-def draw_18(found: Mapping[int, Mapping[str, Served]]) -> Figure:
-    """Draw P95 of TTFT above and adapters held below, by server; rates beside each other."""
-    figure, axes = plt.subplots(
-        2, len(found), figsize=(9.0, 5.6), layout="constrained", sharex=True, sharey="row"
-    )
-    width = 0.8 / len(SYSTEMS)
-    for column, (rate, by_system) in enumerate(found.items()):
-        for order, (system, one) in enumerate(by_system.items()):
-            at = np.arange(SERVERS) + (order + 0.5) * width - 0.4
-            look = {"color": COLOURS[order], "label": SYSTEMS[system]}
-            axes[0, column].bar(at, one.ttft_s, 0.92 * width, **look)
-            axes[1, column].bar(at, one.held, 0.92 * width, **look)
-        axes[0, column].axhline(PUBLISHED["slo_s"], color="black", linewidth=1.0, linestyle="--")
-        axes[0, column].set_title(f"{rate} requests/s", fontsize="small")
-        for ax in axes[:, column]:
-            _frame(ax)
-        axes[0, column].set_xlabel("")
-    axes[0, 0].set_yscale("log")
-    axes[0, 0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes[0, 0].yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
-    axes[0, 0].yaxis.set_minor_formatter(NullFormatter())
-    axes[0, 0].set_ylabel("95th percentile of TTFT (s)", fontsize="small")
-    axes[1, 0].set_ylabel("most adapters in host memory", fontsize="small")
-    legend_below(figure, axes[1, 0], 4)
-    figure.suptitle("LoRAServe, Figure 18 · by server, 100 adapters; dashed: the SLO", fontsize="medium")
-    return figure
-
-
-def _frame(ax: Axes) -> None:
-    plain(ax)
-    ax.tick_params(labelsize="small")
-    ax.set_xlabel("server", fontsize="small")
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-
-
-@command(into("outputs/loraserve"))
-def main(folder: Path) -> None:
-    """Draw the figures and print their numbers."""
+@program()
+def main() -> None:
+    """Print the figures' numbers."""
     open_trace = figure_12()
     print(f"Figure 12, {OPEN_RATE} requests/s, ranks' demand exponential:\n\n{table_12(open_trace)}\n")
     by_rate = {rate: figure_18(rate) for rate in RATES}
@@ -226,10 +163,3 @@ def main(folder: Path) -> None:
             f"Toppings over LoRAServe, up to: {adapters} times the adapters, {size} the bytes, {asked} asked for"
         )
         print(f"Published: up to {PUBLISHED['adapters']:.0f} times the space.\n")
-    for name, figure in {"figure_12": draw_12(open_trace), "figure_18": draw_18(by_rate)}.items():
-        path = folder / f"{name}.png"
-        save(figure, path)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

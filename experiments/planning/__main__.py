@@ -8,7 +8,6 @@ that each needed: the search's beside those of the grid.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.studies import markdown
-from experiments.studies.command import JOBS, command, option
+from experiments.studies.command import JOBS, option, program
 from experiments.studies.reading import check, known, load
 from simlora.api.cache import HELP
 from simlora.planning import Plan, plan
@@ -114,7 +113,7 @@ def grid(on: Machine, flags: Tuning, replicas: int) -> Iterator[Candidate]:
         yield Candidate(on, replicas, tuple(zip(ladders, values, strict=True)))
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="DEPLOYMENT", help="which (default: all ten)"),
     option("--seeds", type=int, default=2, help="seeds with which the SLO is kept (default: 2)"),
     JOBS,
@@ -146,7 +145,3 @@ def main(names: Sequence[str], seeds: int, jobs: int) -> None:
         f"\nAbove the grid's cheapest by {100 * sum(above) / len(above):.1f} % on average, {100 * max(above):.1f} % at "
         f"most; {100 * sum(shares) / len(shares):.0f} % of the grid's runs on average."
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

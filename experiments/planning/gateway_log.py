@@ -7,17 +7,15 @@ as one over their rank; lengths are log-normal, arrivals Poisson's.
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 
-from simlora.cli.guarded import DONE, guarded
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 from simlora.core.files import whole_file
 
@@ -52,23 +50,15 @@ def lines(requests: int, seed: int = 0) -> Iterator[str]:
         yield json.dumps(entry) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the log; 0 when done, 2 for bad input, 130 when interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m experiments.planning.gateway_log", description=__doc__)
-    parser.add_argument("log", type=Path, help="where it goes, e.g. access.jsonl.gz")
-    parser.add_argument("--requests", type=int, default=20_000, help="default: 20,000")
-    parser.add_argument("--seed", type=int, default=0, help="default: 0")
-    options = parser.parse_args(argv)
-    return guarded(lambda: _write(options), "interrupted; nothing is written")
-
-
-def _write(options: argparse.Namespace) -> int:
-    whole("--requests", options.requests, least=1)
-    text = "".join(lines(options.requests, options.seed)).encode()
-    with whole_file(options.log) as draft:
-        draft.write_bytes(gzip.compress(text, mtime=0) if options.log.suffix == ".gz" else text)
-    return DONE
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("log", type=Path, help="where it goes, e.g. access.jsonl.gz"),
+    option("--requests", type=int, default=20_000, help="default: 20,000"),
+    option("--seed", type=int, default=0, help="default: 0"),
+    about=__doc__,
+)
+def main(log: Path, requests: int, seed: int) -> None:
+    """Write the log."""
+    whole("--requests", requests, least=1)
+    text = "".join(lines(requests, seed)).encode()
+    with whole_file(log) as draft:
+        draft.write_bytes(gzip.compress(text, mtime=0) if log.suffix == ".gz" else text)

@@ -6,16 +6,13 @@ points, and the mean and the worst of those that were held out, every fifth.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
-from experiments.profiles.build import Built, attention, build, entries
-from experiments.profiles.fits import Fit
-from experiments.profiles.write import as_yaml
-from experiments.studies.command import command, option
+from experiments.profiles.build import Built, as_yaml, attention, build, entries
+from experiments.profiles.sums import Fit
+from experiments.studies.command import OUT, option, planned, program
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import save
 from simlora.core.errors import InputError
 
@@ -44,7 +41,7 @@ def write(name: str, profiles: Path, folder: Path) -> Built:
     return built
 
 
-@command(
+@program(
     option("names", nargs="*", metavar="NAME", help="calibrations to make (default: all)"),
     option("--profiles", type=Path, help="published profiles"),
     OUT,
@@ -59,7 +56,3 @@ def main(names: Sequence[str], profiles: Path | None, folder: Path) -> None:
         print(line(write(entry.name, profiles, folder)), flush=True)
     beside = attention(profiles)
     print(f"{f'attention of {beside.source.name}':<39}{cell(beside.prefill)}{cell(beside.decode)}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,19 +1,21 @@
-"""Makes calibrations as `plan.yaml` says: coefficients, how well they fit, and where each came from."""
+"""Makes calibrations as `plan.yaml` says: coefficients, how well they fit, where each came from, and the file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from experiments.profiles import derive, sums, tables
-from experiments.profiles.fits import Fit
+from experiments.profiles import scaling, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.sums import Fit
 from experiments.studies.reading import load as read_sheet
+from simlora.calibrate.calibration_file import derived, written
 from simlora.latency.calibration import Calibration, load
 from simlora.latency.collectives import BASE_ALL_REDUCES
 
@@ -96,7 +98,7 @@ def summed(entry: Entry, folder: Path) -> Built:
     prefill = sums.prefill(table, entry.source, entry.target)
     decode = sums.decode(table, entry.source, entry.target)
     beside = attention(folder)
-    scaled = derive.attention(beside.coefficients(), beside.source, entry.target)
+    scaled = scaling.attention(beside.coefficients(), beside.source, entry.target)
     coefficients = sums.combined(prefill, decode, scaled)
     fits = {
         "prefill": prefill,
@@ -157,15 +159,15 @@ def _with_the_rest(entry: Entry, folder: Path, base: Built, all_reduces: int) ->
             derived["collectives"] = scaled_from
     reference = load(plan()["reference"]["calibration"])
     source = Setting(gpu(reference.gpu), model(reference.model), reference.tp)
-    lora = derive.lora(reference, source, entry.target)
+    lora = scaling.lora(reference, source, entry.target)
     derived |= {
-        section: f"{reference.path}: {derive.SAYS[section]}"
-        for section in derive.LORA
+        section: f"{reference.path}: {scaling.SAYS[section]}"
+        for section in scaling.LORA
         if any(name.startswith(f"{section}.") for name in lora)
     }
     on_host = load(plan()["cpu_lora"]["calibration"])
-    lora |= derive.cpu_lora(on_host, model(on_host.model), entry.target.model)
-    derived["cpu_lora"] = f"{on_host.path}: {derive.SAYS['cpu_lora']}"
+    lora |= scaling.cpu_lora(on_host, model(on_host.model), entry.target.model)
+    derived["cpu_lora"] = f"{on_host.path}: {scaling.SAYS['cpu_lora']}"
     return Built(entry, coefficients | lora, fits, derived)
 
 
@@ -181,3 +183,43 @@ def _all_reduce(target: Setting, folder: Path) -> tuple[Fit, float, str]:
     if theirs == ours:
         return one, bytes_per_s, f"all-reduces of {name}, which has the same link"
     return one, bytes_per_s, f"all-reduces of {name}, the bandwidth by that of {ours.name} over {theirs.name}"
+
+
+def as_yaml(built: Built) -> str:
+    """Return the file: names, provenance, and coefficients to five digits."""
+    target = built.entry.target
+    tree: dict[str, Any] = {
+        "gpu": target.gpu.name,
+        "model": target.model.name,
+        "tp": target.tp,
+        "provenance": provenance(built),
+    }
+    found = built.coefficients.items()
+    return written(tree, {name: _five(value) for name, value in found})
+
+
+def provenance(built: Built) -> dict[str, Any]:
+    """Say where the coefficients come from, and how far off they are, as shares of what was measured."""
+    entry, says = built.entry, plan()["says"]
+    kind = "whole" if entry.iterations else "summed"
+    file = f"{entry.iterations or entry.operators} of {entry.origin}"
+    source, note = f"fitted to {file}", says[kind]
+    if not entry.measured:
+        source = f"{says[f'{kind}_elsewhere'].format(source=entry.source.name)}; {source}"
+        note = f"{note}; {says['lines']}" if kind == "summed" else note
+    return {
+        "kind": "published" if entry.measured else "derived",
+        "source": source,
+        "command": f"python -m experiments.profiles {entry.name}",
+        "date": date.today().isoformat(),
+        "note": note,
+        **{
+            figure: {part: float(f"{getattr(one, figure):.3g}") for part, one in built.fits.items()}
+            for figure in ("r2", "mape", "held_out_mape", "held_out_worst")
+        },
+        "coefficients": {name: derived(source) for name, source in built.derived.items()},
+    }
+
+
+def _five(value: float) -> float:
+    return float(f"{value:.5g}") if value != int(value) else int(value)

@@ -7,18 +7,17 @@ on eight GPUs?
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from experiments.measured import measured_dir
 from experiments.profiles import build, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
 from experiments.studies import markdown
-from experiments.studies.command import command
+from experiments.studies.command import program
+from experiments.studies.reading import measured_dir
 from simlora.latency.calibration import load
 from simlora.latency.collectives import folded
 from simlora.latency.iteration import IterationModel
@@ -138,7 +137,7 @@ def _operators(setting: Setting, folder: Path) -> pd.DataFrame:
     return tables.operators(folder / files[own]).xs(setting.tp, level="tp")
 
 
-@command()
+@program()
 def main() -> None:
     """Print the comparisons, or say which cannot be made."""
     folder = measured_dir()
@@ -153,7 +152,3 @@ def main() -> None:
         single_requests(folder / "loraserve_single_request.csv"),
     ):
         print("", *part, sep="\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

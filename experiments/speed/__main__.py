@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.speed.scenarios import PAIRS, SCENARIOS, Speed, measure, simpy_timeouts_per_s
-from experiments.studies.command import command, option, writable
+from experiments.studies.command import option, program, writable
 from simlora.core.build import BUILD, INTERPRETED
 
 SPAWN = multiprocessing.get_context("spawn")
@@ -76,7 +75,7 @@ def ratio(above: Speed, below: Speed, turns: int = 3) -> float:
     return sorted(found)[turns // 2]
 
 
-@command(
+@program(
     option("--quick", action="store_true", help="leave out the million-request scenarios"),
     option("--json", type=Path, metavar="OUT", dest="out", help="write the figures as JSON"),
 )
@@ -99,7 +98,3 @@ def main(quick: bool, out: Path | None) -> None:
         print(f"{found[name]:8.2f}  {name}", flush=True)
     if out:
         out.write_text(json.dumps({"scenarios": rows, "ratios": found}, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

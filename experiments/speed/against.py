@@ -19,7 +19,7 @@ from typing import Any
 
 from experiments.same_bytes.checkouts import PROJECT, checked
 from experiments.speed.scenarios import SCENARIOS
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 
@@ -77,7 +77,7 @@ def line(name: str, requests: int, old_s: Sequence[float], new_s: Sequence[float
     )
 
 
-@command(
+@program(
     option("old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"),
     option("--turns", type=int, default=3, help="runs of each scenario and checkout (default: 3)"),
     option("--only", default="", metavar="TEXT", help="scenarios whose name contains TEXT"),
@@ -99,7 +99,3 @@ def main(old: Path, turns: int, only: str) -> None:
                 for _ in range(turns)
             ]
             print(line(speed.name, speed.requests, *zip(*pairs, strict=True)), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,7 +19,7 @@ import pandas as pd
 import simlora
 from experiments.scenarios import scenario
 from experiments.speed.scenarios import Speed
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 from simlora.engine.cluster.simulation import Simulation
 
@@ -88,7 +88,7 @@ def plain(requests: int = REQUESTS, replicas: int = 1) -> Counted:
     return count(Simulation(scenario(Speed("counted", replicas, requests).overrides())).run, requests)
 
 
-@command(
+@program(
     option("--requests", type=int, default=REQUESTS, metavar="N", help=f"default: {REQUESTS}"),
     option("--replicas", type=int, default=1, metavar="N", help="default: 1"),
     option("--lines", action="store_true", help="print every line, too"),
@@ -107,7 +107,3 @@ def main(requests: int, replicas: int, lines: bool) -> None:
         print()
         for (file, line), times in sorted(found.lines.items()):
             print(f"{times:8.2f}  {f'{file}:{line}':<44}{getline(ROOT + file, line).strip()}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

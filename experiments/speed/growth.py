@@ -9,12 +9,11 @@ with an adapter of its own, with nothing waiting. Each figure is the least of fi
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from time import process_time
 
 from experiments.scenarios import scenario
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 from simlora.engine.cluster.driven import DrivenSimulation
@@ -101,7 +100,7 @@ def _us(decide: Callable[[], None], calls: int) -> float:
     return min(found) / calls * 1e6
 
 
-@command(option("--calls", type=int, default=300, help="decisions of a run (default: 300)"))
+@program(option("--calls", type=int, default=300, help="decisions of a run (default: 300)"))
 def main(calls: int) -> None:
     """Print a line for each policy."""
     whole("--calls", calls, "calls", least=1)
@@ -117,7 +116,3 @@ def main(calls: int) -> None:
     for scheduler in SCHEDULERS:
         found = [schedule_us(scheduler, batch, calls) for batch in BATCHES]
         print(f"{scheduler:<28}" + "".join(f"{each:>10.1f}" for each in found), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.same_bytes.checkouts import checked
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.errors import InputError
 
 FEW, MANY = 2_000, 12_000
@@ -54,7 +54,7 @@ def instructions(checkout: Path, requests: int) -> int:
     return int(found[1].replace(",", ""))
 
 
-@command(option("checkouts", nargs="*", type=Path, help="others to compare with"))
+@program(option("checkouts", nargs="*", type=Path, help="others to compare with"))
 def main(checkouts: Sequence[Path]) -> None:
     """Count and print."""
     first = 0.0
@@ -66,7 +66,3 @@ def main(checkouts: Sequence[Path]) -> None:
             f"{checkout.name:20} {each:10,.0f} instructions a request, {each / first:.4f} of the first",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,20 +9,57 @@ time is that of reading alone; the memory is that of the process, which takes 10
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from experiments.speed.process import printed, ran
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
+from simlora.core.errors import InputError
+
+
+def ran(
+    what: str, arguments: Sequence[str], heard: Callable[[subprocess.Popen[str]], str], **streams: Any
+) -> tuple[dict[str, float], str]:
+    """Run Python with these arguments; return its wall and CPU seconds and peak memory, and what was `heard` of it.
+
+    `streams`: where its output goes, as Popen takes it. Raises InputError if it fails, with the last line heard.
+    """
+    begin_s = time.perf_counter()
+    with subprocess.Popen([sys.executable, *arguments], text=True, **streams) as process:
+        said = heard(process)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        reason = "".join(f": {line}" for line in said.strip().splitlines()[-1:])
+        raise InputError(f"{what} ended with exit status {process.returncode}{reason}")
+    return {
+        "wall_s": time.perf_counter() - begin_s,
+        "cpu_s": usage.ru_utime + usage.ru_stime,
+        "peak_memory_bytes": usage.ru_maxrss * 1024.0,
+    }, said
+
+
+def nothing(process: subprocess.Popen[str]) -> str:
+    """Hear nothing of what a process says."""
+    return ""
+
+
+def printed(process: subprocess.Popen[str]) -> str:
+    """Return all that a process prints into a pipe."""
+    assert process.stdout is not None
+    return process.stdout.read()
+
 
 CHILD = """
 import sys, time
@@ -92,7 +129,7 @@ def line(suffix: str, file_bytes: int, found: dict[str, float]) -> str:
     )
 
 
-@command(
+@program(
     option("--requests", type=int, nargs="+", default=[1_000_000], help="the sizes (default: 10^6)"),
     option("--formats", choices=FORMATS, nargs="+", default=FORMATS, help="the formats (default: all)"),
 )
@@ -107,7 +144,3 @@ def main(requests: Sequence[int], formats: Sequence[str]) -> None:
                 path = Path(folder, f"trace{suffix}")
                 write(size, path)
                 print(line(suffix, path.stat().st_size, measure(path)), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,15 +12,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.speed.process import nothing, ran
-from experiments.speed.reading import FORMATS, write
+from experiments.speed.reading import FORMATS, nothing, ran, write
 from experiments.speed.scenarios import RATE_RPS, Speed
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 
@@ -65,7 +63,7 @@ def line(requests: int, found: dict[str, float]) -> str:
     )
 
 
-@command(
+@program(
     option("--requests", type=int, nargs="+", default=SIZES, help="the sizes (default: 10^4 to 10^7)"),
     option("--replicas", type=int, default=100, help="replicas of each run (default: 100)"),
     option("--from", choices=FORMATS, dest="suffix", help="read the requests from such a file"),
@@ -78,7 +76,3 @@ def main(requests: Sequence[int], replicas: int, suffix: str | None) -> None:
     print(f"{BUILD}\n{HEAD}", flush=True)
     for size in requests:
         print(line(size, measure(size, replicas, suffix)), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 
@@ -37,7 +37,7 @@ def start_s(folder: Path) -> tuple[float, float]:
     return float(wall) - started, float(cpu_s)
 
 
-@command(option("--turns", type=int, default=5, help="how many starts (default: 5)"))
+@program(option("--turns", type=int, default=5, help="how many starts (default: 5)"))
 def main(turns: int) -> None:
     """Time some starts."""
     whole("--turns", turns, "turns", least=1)
@@ -47,7 +47,3 @@ def main(turns: int) -> None:
         print(
             f"{BUILD}: first event after {min(seconds):.2f} s of {name} time, median {median(seconds):.2f} s"
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,16 +13,14 @@ import json
 import os
 import pty
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.speed.phases import PHASES
-from experiments.speed.process import ran
-from experiments.speed.reading import FORMATS, write
+from experiments.speed.reading import FORMATS, ran, write
 from experiments.speed.scenarios import RATE_RPS
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.build import BUILD
 from simlora.core.checks import whole
 
@@ -93,7 +91,7 @@ def line(name: str, found: Figures) -> str:
     )
 
 
-@command(
+@program(
     option("--requests", type=int, default=10_000_000, help="rows of the file (default: 10^7)"),
     option("--replicas", type=int, default=100, help="replicas (default: 100)"),
     option("--from", choices=FORMATS, default=".csv", dest="suffix", help="its format (default: .csv)"),
@@ -109,7 +107,3 @@ def main(requests: int, replicas: int, suffix: str) -> None:
         print(line(name, found[name]))
     print(f"A progress bar was {'' if bar else 'not '}shown.")
     print(", ".join(f"{name} {size / 1e6:,.1f} MB" for name, size in files.items()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

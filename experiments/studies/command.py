@@ -1,53 +1,24 @@
-"""What commands have in common; and the one of every paper: `python -m experiments.<paper> [study …] [--out DIR]`."""
+"""What commands have in common: options, folders to write into, plans to make all or some of, and how they end."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
+from typing import Any, TypeVar
 
-from experiments.studies import measured
-from experiments.studies.draw import draw
-from experiments.studies.gathered import complaints, gather, write_csv
-from experiments.studies.points import points
 from experiments.studies.reading import known
-from experiments.studies.running import run_all
-from experiments.studies.study import Study, files, read_all
-from simlora.api.cache import HELP
+from experiments.studies.study import Study
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.cli.guarded import DONE, guarded
-from simlora.core.errors import InputError
+from simlora.core.errors import InputError, nearest
 
 PROJECT = Path(__file__).resolve().parents[2]
 Option = tuple[tuple[str, ...], dict[str, Any]]
 Main = Callable[..., int]
 """Takes the arguments of a command line, or those of the process, and returns the exit status."""
-
-
-def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
-    """Simulate and draw a paper's studies; 0 when done, 2 for bad input, 130 when interrupted."""
-    paper = folder.name
-    parser = argparse.ArgumentParser(
-        prog=f"python -m experiments.{paper}",
-        description=f"Simulate the figures and tables of {paper}, and draw them beside the published points.",
-        epilog=HELP,
-    )
-    names = ", ".join(sorted(path.stem for path in files(folder))[:2])
-    parser.add_argument("studies", nargs="*", metavar="STUDY", help=f"{names}, … (default: all)")
-    parser.add_argument("--out", type=Path, help=f"where PNG and CSV go (default: outputs/{paper})")
-    parser.add_argument("--jobs", type=int, default=-1, help="processes (default: one a core)")
-    options = parser.parse_args(arguments)
-    out = options.out or Path("outputs") / paper
-    return ended(lambda: _draw_all(chosen(read_all(folder), options.studies), out, options.jobs))
-
-
-def parser_of(module: str, about: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser of a command, `python -m <module>`; `about` is the module's docstring."""
-    about = (about or "").split("\n\n")[0]
-    return argparse.ArgumentParser(prog=f"python -m {module}", description=about, epilog=epilog)
 
 
 def option(*names: str, **how: Any) -> Option:
@@ -77,12 +48,25 @@ def command(
         def main(arguments: Sequence[str] | None = None) -> int:
             module = sys.modules[does.__module__]
             assert module.__spec__ is not None
-            parser = parser_of(module.__spec__.name.removesuffix(".__main__"), module.__doc__, epilog)
-            parser.description = about or parser.description
+            name = module.__spec__.name.removesuffix(".__main__")
+            said = about or (module.__doc__ or "").split("\n\n")[0]
+            parser = argparse.ArgumentParser(prog=f"python -m {name}", description=said, epilog=epilog)
             for names, how in options:
                 parser.add_argument(*names, **how)
             return ended(lambda: does(**_ready(vars(parser.parse_args(arguments)))))
 
+        return main
+
+    return made_of
+
+
+def program(*options: Option, **how: Any) -> Callable[[Callable[..., int | None]], Main]:
+    """Return the same, which also runs where the module is the program: so it stands last in its module."""
+
+    def made_of(does: Callable[..., int | None]) -> Main:
+        main = command(*options, **how)(does)
+        if does.__module__ == "__main__":
+            sys.exit(main())
         return main
 
     return made_of
@@ -96,18 +80,6 @@ def shown(folder: str | Path) -> str:
     """Return a folder as a help text has it: from the project on, so that it is the same wherever that lies."""
     path = Path(folder)
     return str(path.relative_to(PROJECT) if path.is_relative_to(PROJECT) else path)
-
-
-def alone(
-    module: str,
-    about: str | None,
-    does: Callable[[], None],
-    arguments: Sequence[str] | None,
-    epilog: str | None = None,
-) -> int:
-    """Run a command without options; `about` is the module's docstring."""
-    parser_of(module, about, epilog).parse_args(arguments)
-    return ended(does)
 
 
 def ended(does: Callable[[], int | None]) -> int:
@@ -151,18 +123,15 @@ def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
     return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
 
 
-def _draw_all(studies: Sequence[Study], out: Path, jobs: int) -> None:
-    rows = measured.rows()
-    for path in measured.missing(studies):
-        print(f"skipped the measured points: there is no {path}; set SIMLORA_MEASURED_DIR")
-    made(out)
-    outcomes = run_all([point for study in studies for point in points(study)], jobs)
-    for study in studies:
-        gathered = gather(study, outcomes, rows)
-        draw(study, gathered, out / f"{study.name}.png")
-        write_csv(out / f"{study.name}.csv", study, gathered)
-        print(f"{study.name}: {study.title} -> {out / study.name}.png, .csv")
-        for line in textwrap.wrap(study.note, 106):
-            print(f"  {line}")
-        for complaint in complaints(gathered):
-            print(f"  not simulated: {complaint}")
+T = TypeVar("T")
+OUT = option(
+    "--out", type=Path, default=CALIBRATIONS, dest="folder", metavar="OUT", help="folder to write to"
+)
+
+
+def planned(names: Sequence[str], plans: Mapping[str, T]) -> list[T]:
+    """Return what is planned under these names, all if there are none. Raises InputError with the nearest names."""
+    for name in names:
+        if name not in plans:
+            raise InputError(f"there is no plan for {name!r}; {nearest(name, plans)}")
+    return [plans[name] for name in names or plans]

@@ -1,7 +1,8 @@
-"""Reads YAML files whose mistakes are one plain sentence that names the file."""
+"""Reads YAML files whose mistakes are one plain sentence that names the file; and where measurements of others lie."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,3 +50,19 @@ def known(name: Any, choices: Iterable[Any], place: str) -> Any:
 def listed(value: Any) -> list[Any]:
     """Return a list of one or more values: `5` and `[5]` mean the same."""
     return list(value) if isinstance(value, list | tuple) else [value]
+
+
+DEFAULT = Path(__file__).resolve().parents[3] / "shared" / "measured"
+
+
+def measured_dir() -> Path:
+    """Return the folder of measured runs: SIMLORA_MEASURED_DIR, or ../shared/measured beside the project."""
+    return Path(os.environ.get("SIMLORA_MEASURED_DIR", DEFAULT))
+
+
+def measured_file(name: str) -> Path:
+    """Return a file of measurements. Raises InputError if it is not there."""
+    path = measured_dir() / name
+    if not path.exists():
+        raise InputError(f"there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {name}")
+    return path

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from experiments.studies.points import Point
+from simlora.api import simulate
+from simlora.api.cache import open_cache
+from simlora.api.fingerprint import source
 from simlora.config.composing import choices
 from simlora.core.errors import InputError
+from simlora.results.result import Result
 from simlora.sweeps import running
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 
@@ -110,3 +117,35 @@ def unknown_system(overrides: Overrides) -> str:
     """Return a sentence if the system does not exist (yet); empty if it does."""
     name = dict(override.split("=", 1) for override in overrides).get("system", "slora")
     return "" if name in choices("system") else f"there is no system {name} yet"
+
+
+Read = Callable[[Result], Any]
+"""Returns plain values, such as a list of numbers."""
+
+
+def of_run(point: Point, read: Read) -> Any:
+    """Return what a function reads from a run's tables. Simulates, unless it did for the same function.
+
+    For settings that name no files but those named after what they contain: neither what is in a file, nor what the
+    function calls, is part of the name.
+    """
+    overrides = changed(point)
+    text = hashlib.sha256(inspect.getsource(read).encode()).hexdigest()
+    question = ["of a run's tables", read.__qualname__, text, sorted(overrides)]
+    return kept(question, lambda: read(simulate(list(overrides))))
+
+
+def kept(question: Any, find: Callable[[], Any]) -> Any:
+    """Return what is kept under a `question` of plain values, or find and keep it.
+
+    The question says all that it depends on but simlora's own files, whose hash the cache adds. Where these change
+    while it is found, it is not kept.
+    """
+    cache = open_cache()
+    path = cache.named(question)
+    found = cache.read(path, "question", question, "found")
+    if found is None:
+        found = find()
+        if source() == cache.source:
+            cache.write(path, {"question": question, "found": found})
+    return found

@@ -1,19 +1,16 @@
-"""How S-LoRA's published benchmark runs are called: the cells of slora_runs.csv that a point's run must have."""
+"""How S-LoRA's published benchmark runs are called: what slora_runs.csv says of the run that a point repeats."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.fidelity.rows import MODELS, RANKS, Row, read
+from experiments.fidelity.rows import MODELS, RANKS, WORKLOAD, Row, read
 
-__all__ = ["FILE", "Row", "finder", "is_keyed", "read"]
+__all__ = ["FILE", "POOL", "Row", "columns_of", "read", "run", "run_of"]
 
-FILE = "slora_runs.csv"
+FILE, POOL = "slora_runs.csv", "kv_token_budget"
 COLUMNS = {
-    "gpu": "gpu",
-    "replica.kv_token_budget": "kv_token_budget",
     "workload.adapters": "num_adapters",
     "workload.alpha": "alpha",
     "workload.rate_rps": "req_rate",
@@ -27,71 +24,31 @@ SEED = 42
 """The seed of every published workload."""
 
 
-def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
-    """Return what says whether a row is the run of these settings, with the cells `also` in place of its own.
-
-    None if it is no run of these. A pool that is not on record may have been any.
-    """
-    if not _is_published(settings):
+def run(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the cells of the run of these settings; None if no published run has its seed or its kind of workload."""
+    if settings.get("workload.seed", SEED) != SEED:
         return None
-    cells = {column: settings[key] for key, column in COLUMNS.items() if key in settings}
+    told = {column: settings[key] for key, column in COLUMNS.items() if key in settings}
     for key, name in RANGES.items():
         if key in settings:
-            cells[f"{name}_lo"], cells[f"{name}_hi"] = settings[key]
-    cells["system"] = system_of(settings)
-    if setting := setting_of(settings):
-        cells["setting"] = setting
-    return lambda row: _has(row.columns, cells | dict(also))
+            told[f"{name}_lo"], told[f"{name}_hi"] = settings[key]
+    if not all(isinstance(value, int | float) for value in told.values()):
+        return None
+    cells = {column: float(value) for column, value in told.items()}
+    names = {"system": system_of(settings), "gpu": settings.get("gpu"), "setting": setting_of(settings)}
+    return cells | {name: str(value) for name, value in names.items() if value}
 
 
-def _has(columns: Mapping[str, str], wanted: Mapping[str, Any]) -> bool:
-    return all(
-        same(columns.get(column, ""), value)
-        for column, value in wanted.items()
-        if not (column == "kv_token_budget" and not columns[column])
-    )
+def run_of(columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return the cells of a row's run."""
+    return {name: columns[name] for name in NAMES} | {name: float(columns[name]) for name in WORKLOAD}
 
 
-def same(cell: str, value: Any) -> bool:
-    """Whether a cell has a value: the same number, or a text that matches the pattern."""
-    try:
-        return float(cell) == float(value)
-    except (TypeError, ValueError):
-        return fnmatchcase(cell, str(value))
-
-
-def is_keyed(key: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a row's key (experiments/fidelity/rows.py) names the run of these settings.
-
-    Campaign and pool do not count.
-    """
-    return _is_published(settings) and _cells_of(key) == _cells(settings)
-
-
-def _is_published(settings: Mapping[str, Any]) -> bool:
-    """Whether the workload is drawn with the seed of the published ones."""
-    return bool(settings.get("workload.seed", SEED) == SEED)
-
-
-def _cells(settings: Mapping[str, Any]) -> dict[str, Any]:
-    cells: dict[str, Any] = {
-        column: float(settings[key])
-        for key, column in COLUMNS.items()
-        if key in settings and key.startswith("workload.")
-    }
-    for key, name in RANGES.items():
-        if key in settings:
-            cells[f"{name}_lo"], cells[f"{name}_hi"] = map(float, settings[key])
-    names = (system_of(settings), str(settings.get("gpu")), setting_of(settings))
-    return cells | dict(zip(NAMES, names, strict=True))
-
-
-def _cells_of(key: str) -> dict[str, Any]:
-    """Return the cells of a row's key: system, GPU, setting, campaign, and then name=value."""
+def columns_of(key: str) -> dict[str, str]:
+    """Return the columns that a row's key is made of: system, GPU, setting, campaign, and then name=value."""
     system, gpu, setting, _, *rest = key.split()
-    pairs = (part.partition("=")[::2] for part in rest)
-    cells: dict[str, Any] = {name: float(value) for name, value in pairs if name != "kv_token_budget"}
-    return cells | {"system": system, "gpu": gpu, "setting": setting}
+    pairs = dict(part.partition("=")[::2] for part in rest)
+    return pairs | {"system": system, "gpu": gpu, "setting": setting}
 
 
 def system_of(settings: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from simlora.core.errors import InputError
 EXPERIMENTS = Path(__file__).resolve().parents[1]
 Settings = Mapping[str, Any]
 """Overrides as on the command line: `{gpu: a10g, workload.rate_rps: 2}`."""
-NO_STUDIES = ("claims", "unknowns")
+NO_STUDIES = ("claims", "unknowns", "provenance")
 """Files of a paper's folder that are something else."""
 OOM = "OOM"
 """What is printed where the model did not fit the GPU's memory."""
@@ -149,6 +149,16 @@ def read_all(folder: Path) -> dict[str, Study]:
 def papers(file: str, folder: Path = EXPERIMENTS) -> dict[str, Path]:
     """Return the folders of papers that have this file, by the paper's name."""
     return {path.parent.name: path.parent for path in sorted(folder.glob(f"*/{file}"))}
+
+
+def read_seeds(folder: Path) -> list[int]:
+    """Return the seeds over which a paper's claims are judged; none: each run has that of its settings."""
+    path = folder / "claims.yaml"
+    return (
+        listed(check(load(path), str(path), ("claims",), ("seeds",)).get("seeds", []))
+        if path.exists()
+        else []
+    )
 
 
 def files(folder: Path) -> list[Path]:

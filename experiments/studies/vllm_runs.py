@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from experiments.fidelity.vllm.predict import SEQUENCES, STEP_TOKENS
-from experiments.fidelity.vllm.rows import GPU, LISTS, MODELS, Row, read
-from experiments.studies.slora_runs import same
+from experiments.fidelity.vllm.predict import GPU, LISTS, MODELS, SEQUENCES, STEP_TOKENS, Row, read
 
-__all__ = ["FILE", "Row", "finder", "is_keyed", "read"]
+__all__ = ["FILE", "POOL", "Row", "columns_of", "read", "run", "run_of"]
 
-FILE = "vllm_lora_runs.csv"
+FILE, POOL = "vllm_lora_runs.csv", "kv_tokens"
 COMMON = {
     "system": "vllm",
     "gpu": GPU,
@@ -34,35 +32,14 @@ SAID = (
 """What a point must say, to be one of these runs."""
 
 
-def finder(settings: Mapping[str, Any], also: Mapping[str, Any]) -> Callable[[Row], bool] | None:
-    """Return what says whether a row is the run of these settings, and has the cells `also` besides.
-
-    None if it is no run of these. A pool counts if both say how large it is.
-    """
-    if not _is_published(settings):
-        return None
-    run, pool = _run(settings), settings.get("replica.kv_token_budget")
-    return lambda row: (
-        _run_of(row.columns) == run
-        and (pool is None or row.kv_tokens in (None, pool))
-        and all(same(row.columns.get(column) or "", value) for column, value in also.items())
-    )
-
-
-def is_keyed(key: str, settings: Mapping[str, Any]) -> bool:
-    """Whether a row's key (experiments/fidelity/vllm/rows.py) names the run of these settings."""
-    return _is_published(settings) and _run_of(_columns(key)) == _run(settings)
-
-
-def _is_published(settings: Mapping[str, Any]) -> bool:
-    return (
+def run(settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the run of these settings so that equal ones are equal; None if it is no run of these."""
+    if not (
         all(settings.get(key) == value for key, value in COMMON.items())
         and all(settings.get(key) is not None for key in SAID)
         and settings.get("until_s") == settings["workload.duration_s"]
-    )
-
-
-def _run(settings: Mapping[str, Any]) -> dict[str, Any]:
+    ):
+        return None
     adapters, rates = settings["workload.adapters"], settings["workload.rates_rps"]
     counts = settings.get("workload.counts") or _evenly(adapters, len(rates))
     return _as_run(
@@ -81,7 +58,8 @@ def _evenly(adapters: int, rates: int) -> list[int]:
     return [(adapters + rates - 1 - index) // rates for index in range(rates)]
 
 
-def _run_of(columns: Mapping[str, str]) -> dict[str, Any]:
+def run_of(columns: Mapping[str, str]) -> dict[str, Any]:
+    """Return a row's run."""
     ranks, rates, counts = (columns[name].split() for name in LISTS)
     return _as_run(
         MODELS[columns["model"]],
@@ -126,7 +104,7 @@ def _in_turn(ranks: Sequence[int]) -> list[int]:
     return next(parts, ranks)
 
 
-def _columns(key: str) -> dict[str, str]:
+def columns_of(key: str) -> dict[str, str]:
     """Return the columns that a row's key is made of: the model, and then name=value."""
     model, *rest = key.split()
     columns = dict(part.partition("=")[::2] for part in rest)

@@ -6,37 +6,16 @@ the calibration as it is. Printed is which part is blamed, with which factor, an
 
 from __future__ import annotations
 
-import argparse
 import tempfile
 from pathlib import Path
 
 import simlora
+from experiments.studies.command import option, program
 from experiments.validation.server import BUSY, CONFIG, EIGHT, SERVER, served, written
 from simlora.calibrate.scaling import CONTEXTS, DECODE, FRONT_END, HOST_TIME, LORA, PROMPTS, scaled
 
 PARTS = (HOST_TIME, DECODE, PROMPTS, CONTEXTS, LORA, FRONT_END)
 FACTORS = (0.6, 1.6)
-
-
-def main() -> None:
-    """Print a row for each server, or write the result of the one whose host is slow."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--write", type=Path, metavar="FILE", help="write the result of the server with a slow host"
-    )
-    options = parser.parse_args()
-    if options.write:
-        slow = served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
-        print(f"wrote {written(slow, options.write)}")
-        return
-    print(
-        f"{'part':<24} {'times':>6} {'error':>8}   {'blamed':<24} {'times':>6} {'left':>8}   not told apart from"
-    )
-    for part in PARTS:
-        for factor in FACTORS:
-            _judge(part, factor)
 
 
 def _judge(part: str, factor: float) -> None:
@@ -53,5 +32,19 @@ def _judge(part: str, factor: float) -> None:
     print(f"{head}   {best.name:<24} {best.factor:>6.2f} {100 * best.left:>6.1f} %   {others}", flush=True)
 
 
-if __name__ == "__main__":
-    main()
+@program(
+    option("--write", type=Path, metavar="FILE", help="write the result of the server with a slow host"),
+    about=__doc__,
+)
+def main(write: Path | None) -> None:
+    """Print a row for each server, or write the result of the one whose host is slow."""
+    if write:
+        slow = served([*SERVER, *BUSY], lambda calibration: scaled(calibration, HOST_TIME, 1.6))
+        print(f"wrote {written(slow, write)}")
+        return
+    print(
+        f"{'part':<24} {'times':>6} {'error':>8}   {'blamed':<24} {'times':>6} {'left':>8}   not told apart from"
+    )
+    for part in PARTS:
+        for factor in FACTORS:
+            _judge(part, factor)

@@ -13,9 +13,9 @@ import yaml
 from experiments.claims import __main__ as command
 from experiments.claims import formulas, pictures
 from experiments.claims.board import markdown
-from experiments.claims.checks import Comparison
 from experiments.claims.claim import read
 from experiments.claims.evaluate import Row, evaluate
+from experiments.claims.spots import Comparison
 from experiments.claims.verdicts import (
     CONTRADICTS,
     HOLDS,

@@ -26,12 +26,10 @@ INTO_A_FOLDER = (
     "fidelity.vllm.fit",
     "loraserve.calibration",
     "profiles.__main__",
-    "what_if.__main__",
 )
 COMMANDS = (
     *INTO_A_FOLDER,
     "coverage.__main__",
-    "dlora.example",
     "dlora.shape",
     "fastlibra.averages",
     "fastlibra.ideal",
@@ -80,7 +78,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_done(
             ["--workload", "shiftin"],
             "--workload is 'shiftin'; did you mean",
         ),
-        ("dlora.__main__", ["figure_21"], "study is 'figure_21'; did you mean"),
+        ("__main__", ["dlora", "figure_21"], "study is 'figure_21'; did you mean"),
         ("fidelity.vllm.fit", ["llama_3_1_80b"], "no plan for 'llama_3_1_80b'; did you mean llama_3_1_8b"),
         ("infer.__main__", ["caraserv"], "'caraserv'; did you mean caraserve"),
         ("loraserve.calibration", [], "there is no loraserve_single_request.csv"),
@@ -90,7 +88,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_done(
         ("speed.against", ["/dev"], "has no simlora/__init__.py"),
         ("speed.counts", ["--requests", "0"], "--requests is 0"),
         ("torture.__main__", ["--minutes", "0"], "--minutes is 0.0, must be greater than 0"),
-        ("what_if.__main__", ["stal"], "study is 'stal'; did you mean"),
+        ("__main__", ["what_if", "stal"], "study is 'stal'; did you mean"),
     ],
 )
 def test_bad_input_is_one_sentence_before_anything_is_done(
@@ -138,7 +136,7 @@ def test_one_command_lists_all_and_runs_each(
     assert {name.removesuffix(".__main__") for name in COMMANDS} <= have.keys()
     assert all(about and ": `" not in about for about in have.values())
     assert index.main([]) == 0
-    assert f"  {'dlora.example':<27}{have['dlora.example']}\n" in capsys.readouterr().out
+    assert f"  {'dlora.shape':<27}{have['dlora.shape']}\n" in capsys.readouterr().out
     monkeypatch.setattr("sys.argv", ["python -m experiments"])
     with pytest.raises(SystemExit) as left:
         index.main(["planning", "--help"])

@@ -32,9 +32,8 @@ from experiments.cross_table.capacities import (
 )
 from experiments.cross_table.compared import SHARE, Row, compare, with_figures
 from experiments.cross_table.page import why
-from experiments.cross_table.slots import OF_REPLICAS, POLICIES, exchanges
+from experiments.cross_table.slots import OF_REPLICAS, POLICIES, exchanges, parts
 from experiments.cross_table.tuning import score, told, tuned
-from experiments.cross_table.why import parts
 from experiments.cross_table.world import TRAINING, System, Workload, World
 from simlora.api.preparing import composed, ready
 from simlora.core.trace import AdapterSpec, Trace

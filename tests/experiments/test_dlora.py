@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import experiments.dlora
@@ -21,11 +20,11 @@ from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.formulas import compare_formula
 from experiments.claims.verdicts import HOLDS, NEAR, OFF
-from experiments.dlora import __main__ as command
-from experiments.dlora import kernels, measured, overhead, replicas, slower
-from experiments.dlora.example import milliseconds
-from experiments.studies import draw_several, several
-from experiments.studies.draw_several import draw
+from experiments.dlora import calibration, measured, replicas, slower
+from experiments.studies import draw as draw_module
+from experiments.studies import simulating
+from experiments.studies.draw import draw
+from experiments.studies.found import of_points, write_csv
 from experiments.studies.points import Point, points
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
@@ -49,14 +48,12 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_figure_of_the_evaluation_is_there_and_says_where_it_stands_in_the_paper() -> None:
-    drawn = {
-        name.removeprefix("figure_") for name in (*STUDIES, *kernels.FIGURES) if name.startswith("figure_")
-    }
-    assert drawn == {"2b", "5", "9", "10", "11a", "11b", "12", "13", "14", "15"}
+    drawn = {name.removeprefix("figure_") for name in STUDIES if name.startswith("figure_")}
+    assert drawn == {"2b", "9", "10", "11a", "11b", "12", "13", "14", "15"}
     for name, study in STUDIES.items():
         number = name.removeprefix("figure_").replace("a", "(a)").replace("b", "(b)")
         assert study.source.startswith("dLoRA (OSDI'24), ")
-        assert len(study.series) <= len(draw_several.COLOURS), "every curve has one of its own"
+        assert len(study.series) <= len(draw_module.COLOURS), "every curve has one of its own"
         assert not name.startswith("figure_") or study.source.endswith(f"Figure {number}")
 
 
@@ -175,7 +172,9 @@ def test_measured_points_are_found_by_study_series_and_x() -> None:
     theirs = measured.read()
     assert theirs is not None
     found = {
-        (point.study, point.panel, point.series, point.x): dict(theirs.of(point))
+        (point.study, point.panel, point.series, point.x): {
+            name: one for name, (one,) in theirs.of(point).items()
+        }
         for point in ALL
         if theirs.of(point)
     }
@@ -210,8 +209,8 @@ def small(name: str, **settings: Any) -> Study:
 
 @pytest.fixture
 def two_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (command, overhead, replicas):
-        monkeypatch.setattr(module, "SEEDS", [0, 1])
+    monkeypatch.setattr(replicas, "SEEDS", [0, 1])
+    monkeypatch.setattr(simulating, "read_seeds", lambda folder: [0, 1])
 
 
 def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
@@ -219,16 +218,16 @@ def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
 ) -> None:
     study = small("figure_10")
     theirs = measured.Measured({("figure_10", "one_gpu", "merged_only", 4.0): {TIME: 2.3}})
-    found = several.of_study(study, [0, 1], measured=theirs.of)
+    found = of_points(points(study), [0, 1], 1, theirs.of)
     assert len(found) == 8
     least, most = sorted(found[0].figures(TIME))
     assert least < most
     figures: list[Figure] = []
-    monkeypatch.setattr(draw_several.plt, "close", figures.append)
+    monkeypatch.setattr(draw_module.plt, "close", figures.append)
     draw(study, found, tmp_path / "figure.png")
     labels = [text.get_text() for text in figures[0].legends[0].get_texts()]
     assert "least to most of 2 seeds" in labels
-    several.write_csv(tmp_path / "figure.csv", study, found)
+    write_csv(tmp_path / "figure.csv", study, found, seeds=True)
     rows = pd.read_csv(tmp_path / "figure.csv")
     of = rows.iloc[0]
     assert of[f"{TIME} mean"] == pytest.approx((least + most) / 2)
@@ -237,25 +236,12 @@ def test_a_point_has_a_run_a_seed_which_are_drawn_and_written(
     assert "workload.stride=4" in of["overrides"]
 
 
-def drawn(study: Study, rates: Mapping[str, float], monkeypatch: pytest.MonkeyPatch, path: Path) -> Axes:
-    """Draw the throughputs of these series, which are the same at all x but the last, where nothing was simulated."""
-    figures: list[Figure] = []
-    monkeypatch.setattr(draw_several.plt, "close", figures.append)
-    found = [
-        several.Several(point, [Outcome(RAN, {"throughput_rps": rates[point.series]})])
-        for point in points(study)
-        if point.series in rates and point.x != study.x.values[-1]
-    ]
-    draw(study, found, path)
-    return figures[0].axes[0]
-
-
 @pytest.mark.usefixtures("two_seeds")
 def test_the_command_draws_a_study_and_says_what_it_lacks(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(command, "read_all", lambda folder: {"figure_12": small("figure_12")})
-    assert command.main(["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
+    monkeypatch.setattr(simulating, "read_all", lambda folder: {"figure_12": small("figure_12")})
+    assert simulating.main(measured.FOLDER, ["figure_12", "--out", str(tmp_path / "out"), "--jobs", "1"]) == 0
     assert "dlora_ae.json; set SIMLORA_MEASURED_DIR" in capsys.readouterr().out
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
 
@@ -274,15 +260,13 @@ def test_a_what_if_calibration_is_longer_by_its_milliseconds_and_nothing_else() 
 
 
 def test_the_example_of_section_4_2_comes_out_exactly() -> None:
-    assert milliseconds("dlora_unmerged_only") == 300
-    assert milliseconds("dlora_merged_only") == 250
+    assert slower.example_ms("dlora_unmerged_only") == 300
+    assert slower.example_ms("dlora_merged_only") == 250
     assert [comparison.passed for comparison in compare_formula("dlora_switch")] == [True, True]
 
 
-def test_figure_5_and_the_example_are_drawn(tmp_path: Path) -> None:
-    assert kernels.main(["--out", str(tmp_path)]) == 0
-    assert {path.stem for path in tmp_path.glob("*.png")} == set(kernels.FIGURES)
-    assert kernels.lora_cost() == [pytest.approx(0.389, rel=1e-4)]
+def test_what_adapters_add_to_a_prefill_is_what_figure_5_says() -> None:
+    assert calibration.lora_cost() == [pytest.approx(0.389, rel=1e-4)]
 
 
 def test_busy_and_memory_are_shares_of_the_time_until_the_last_arrival() -> None:
@@ -300,11 +284,19 @@ def test_queueing_is_a_share_of_the_time_of_a_replica_s_requests() -> None:
 
 
 @pytest.mark.usefixtures("two_seeds")
-def test_replicas_are_drawn_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_are_told_apart_and_inference_takes_nearly_all(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(replicas, "_study", few)
-    assert replicas.main(["--out", str(tmp_path)]) == 0
-    assert {path.stem for path in tmp_path.glob("*.png")} == set(replicas.FIGURES)
+    assert replicas.main([]) == 0
+    printed = capsys.readouterr().out
+    assert "Figure 2(b), share of queueing, worst replica over best" in printed
+    assert "Figure 13, dLoRA, 18 requests/s: busy" in printed
+    assert "if it waited for plans" in printed
     assert all(ratio >= 1 for ratio in replicas.imbalance())
+    (least,) = replicas.least_inference()
+    assert 0.9 < least < 1
+    assert all(comparison.says.endswith("ms a plan") for comparison in replicas.solved_within_milliseconds())
 
 
 def few(name: str) -> Study:
@@ -320,20 +312,8 @@ def test_shares_of_time_add_up_and_plans_count_as_if_inference_waited() -> None:
         "migration": {"plans": 3},
         "makespan_s": 60.0,
     }
-    found = overhead.shares(summary, 0.2)
+    found = replicas.shares(summary, 0.2)
     assert (*found, found.inference) == pytest.approx((0.02, 0.01, 0.97))
-
-
-@pytest.mark.usefixtures("two_seeds")
-def test_figure_15_is_drawn_and_inference_takes_nearly_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(overhead, "study", lambda: small("figure_15"))
-    assert overhead.main(["--out", str(tmp_path)]) == 0
-    assert (tmp_path / "figure_15_shares.png").exists()
-    (least,) = overhead.least_inference()
-    assert 0.9 < least < 1
-    assert all(comparison.says.endswith("ms a plan") for comparison in overhead.solved_within_milliseconds())
 
 
 # What the figures must show

@@ -1,4 +1,4 @@
-"""FastLibra's experiments: studies that can be read, what is computed from them, and how small ones come out."""
+"""FastLibra's experiments: what is computed from its studies, its calibrations, and how small ones come out."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
-from experiments.fastlibra import ideal, over_time, reductions
+from experiments.fastlibra import calibration, ideal, over_time, reductions
 from experiments.fastlibra.reductions import Cell
+from experiments.profiles.build import Entry, summed
+from experiments.profiles.scaling import Setting, gpu, model
+from experiments.studies.reading import measured_dir
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
+from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.iteration import IterationModel
 from simlora.workload.reuse import ideal_reuse
 
 # Figure 11 --------------------------------------------------------------------------------
@@ -64,12 +69,11 @@ def test_means_are_over_rates_up_to_our_peak() -> None:
     assert found.ttft_s["vllm"] == pytest.approx(rates)
 
 
-def test_the_figure_and_its_table_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_figures_table_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = (cell("chatbot", 0.1, 0.2, 0.4), *translation_and_agent())
     made = [replace(each, model=model) for each in cells for model in ("7B", "13B")]
     monkeypatch.setattr(reductions, "cells", lambda jobs: made)
     assert reductions.main(["--out", str(tmp_path)]) == 0
-    assert (tmp_path / "figure_11.png").exists()
     rows = list(csv.DictReader((tmp_path / "figure_11.csv").read_text().splitlines()))
     assert [row["ttft_s vllm"] for row in rows[:2]] == ["0.2", "0.2"]
 
@@ -77,18 +81,15 @@ def test_the_figure_and_its_table_are_written(tmp_path: Path, monkeypatch: pytes
 # Over time --------------------------------------------------------------------------------
 
 
-def test_levels_are_means_of_what_is_held_until_the_next_sample() -> None:
-    timeline = pd.DataFrame({"time_s": [15.0, 45.0], "kv_tokens": [10, 30]})
-    found = over_time.levels(timeline, ("kv_tokens",))
-    assert found.times_s[:3].tolist() == [30.0, 60.0, 90.0]
-    assert found.of["kv_tokens"][:3] == pytest.approx([5.0, 20.0, 30.0])
-    assert found.of["kv_tokens"][-1] == pytest.approx(30.0)
-
-
-def test_pictures_over_time_are_drawn_of_short_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_means_over_time_are_of_short_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(over_time, "DURATION_S", 60.0)
-    assert over_time.main(["--out", str(tmp_path)]) == 0
-    assert {path.name for path in tmp_path.iterdir()} == {f"figure_{n}.png" for n in (2, 4, 14)}
+    assert over_time.main([]) == 0
+    printed = capsys.readouterr().out
+    assert [
+        each in printed for each in ("agent: mean", "adapters asked for before", "S-LoRA: mean TTFT")
+    ] == [True] * 3
 
 
 # Mooncake's trace -------------------------------------------------------------------------
@@ -113,3 +114,75 @@ def test_on_mooncake_s_trace_the_hit_rate_is_its_own() -> None:
         pytest.skip("the published trace is not here; set SIMLORA_TRACE_DIR")
     assert simulated == (105_592, 105_592, 288_500)
     assert np.isclose(105_592 / 288_500, 0.366, atol=5e-5)
+
+
+ALL = tuple(calibration.SOURCES)
+PROFILES = measured_dir() / "profiles"
+OPERATORS = {
+    "llama_7b": ("llama_2_7b", "vidur_llama2-7b_a100_mlp.csv"),
+    "llama_13b": ("llama_2_7b", "vidur_llama2-7b_a100_mlp.csv"),
+    "llama_34b": ("llama_2_70b", "vidur_llama2-70b_a100_mlp.csv"),
+    "llama_30b": ("llama_2_70b", "vidur_llama2-70b_a100_mlp.csv"),
+}
+"""What lies behind the calibrations that ours are scaled from."""
+
+
+def load(shape: str, tp: int) -> Calibration:
+    return calibrations.load(calibration.setting(shape, tp).name)
+
+
+def test_other_links_between_cards_are_a_what_if(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert calibration.main(["--peer-link", "nvlink_3"]) == 2
+    assert "give it a folder with --out" in capsys.readouterr().err
+    assert calibration.main(["--peer-link", "nvlink_3", "--out", str(tmp_path)]) == 0
+    for shape, tp in ALL:
+        ours = load(shape, tp).coefficients
+        faster = calibrations.load(str(tmp_path / f"{calibration.setting(shape, tp).name}.yaml")).coefficients
+        changed = {name for name, value in faster.items() if value != ours[name]}
+        assert changed == ({"collectives.bytes_per_s"} if tp > 1 else set())
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_no_step_is_shorter_than_reading_weights_and_contexts_takes(shape: str, tp: int) -> None:
+    """Kernels alone, without host and collectives, read at 60 to 75 % of the memory's rate."""
+    bandwidth, ours = gpu(calibration.GPU).memory_bandwidth_bytes_per_s, load(shape, tp)
+    read_s = model(shape).weight_bytes / tp / bandwidth
+    kernels_s = ours.need("decode.intercept_s") - calibration.host_s(model(shape).layers)
+    assert 0.6 < read_s / kernels_s < 0.75
+    assert read_s < ours.need("prefill.intercept_s") + 128 * ours.need("prefill.per_token_s")
+    context_s = model(shape).kv_bytes_per_token / tp / bandwidth
+    assert context_s / ours.need("decode.per_context_token_s") == pytest.approx(0.916, abs=0.005)
+
+
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_no_token_takes_less_than_its_arithmetic(shape: str, tp: int) -> None:
+    """Each card does its share; without collectives an A100's share of the peak is left, 60 to 75 %.
+
+    A causal prompt of n tokens takes 4 n^2 / 2 operations of attention a layer and element of hidden.
+    """
+    ours, of, flops = load(shape, tp), model(shape), gpu(calibration.GPU).fp16_flops * tp
+    assert 0.6 < 2 * of.parameters / flops / ours.need("prefill.per_token_s") < 0.75
+    attention_s = 4 * of.hidden * of.layers / 2 / flops
+    assert attention_s / ours.need("prefill.per_token_sq_s") == pytest.approx(0.62, abs=0.01)
+
+
+@pytest.mark.skipif(not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}")
+@pytest.mark.parametrize("shape, tp", ALL)
+def test_scaling_operators_one_by_one_gives_the_same(shape: str, tp: int) -> None:
+    """Coefficients are scaled here, as anybody can, and there every operator's own times."""
+    name, file = OPERATORS[shape]
+    target, source = calibration.setting(shape, tp), Setting(gpu("a100_80g"), model(name), tp)
+    built = summed(Entry(target, source, file, "", None, ("", "")), PROFILES).coefficients
+    for phase in ("prefill", "decode"):
+        built[f"{phase}.intercept_s"] += calibration.host_s(target.model.layers)
+    theirs = IterationModel(Calibration("", target.gpu.name, shape, tp, {}, built))
+    ours = IterationModel(load(shape, tp))
+    for tokens in (128, 512, 2048, 4096):
+        prefill_s = theirs.prefill_s(tokens, tokens**2)
+        assert ours.prefill_s(tokens, tokens**2) == pytest.approx(prefill_s, rel=0.05)
+    for batch in (1, 16, 64):
+        step_s = theirs.decode_s(batch, 1000 * batch)
+        assert ours.decode_s(batch, 1000 * batch) == pytest.approx(step_s, rel=0.055)
+    for collective in ("latency_s", "bytes_per_s") if tp > 1 else ():
+        key = f"collectives.{collective}"
+        assert load(shape, tp).need(key) == pytest.approx(built[key], rel=1e-3)

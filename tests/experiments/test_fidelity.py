@@ -10,13 +10,11 @@ from pathlib import Path
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.campaigns import calibration_of, slowed
 from experiments.fidelity.compare import Comparison, medians
 from experiments.fidelity.fit import Plan, fit, without
-from experiments.fidelity.orders import pairs
-from experiments.fidelity.predict import simulate, trace
+from experiments.fidelity.predict import calibration_of, server, simulate, slowed, trace
+from experiments.fidelity.report import pairs
 from experiments.fidelity.rows import FIGURES, MEASURED, Row, read
-from experiments.fidelity.servers import server
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 

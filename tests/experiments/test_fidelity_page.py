@@ -16,27 +16,25 @@ import pytest
 from experiments.fidelity import __main__ as command
 from experiments.fidelity import (
     base_engine,
+    cells,
     dlora,
-    keeping,
-    notes,
+    page,
     predict,
     profiles,
     report,
     scatter,
-    single_requests,
+    sheeted,
     vllm_steps,
 )
 from experiments.fidelity.__main__ import SOURCES, main
-from experiments.fidelity.compare import Comparison, furthest
-from experiments.fidelity.page import FIGURES, overview
+from experiments.fidelity.compare import Comparison, Errors, Section, furthest
+from experiments.fidelity.page import FIGURES, REASONS, overview, unused
 from experiments.fidelity.rows import read
 from experiments.fidelity.scatter import Dot, Panel, Plot
-from experiments.fidelity.section import Errors, Section
-from experiments.fidelity.unused import REASONS, unused
 from experiments.fidelity.vllm import predict as vllm_predict
 from experiments.profiles import build
 from experiments.scenarios import scenario
-from experiments.studies import several
+from experiments.studies import found as of_studies
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome, Overrides
 from tests.experiments import (
     test_fidelity_base_engine,
@@ -149,7 +147,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SIMLORA_MEASURED_DIR", str(measured))
         patch.setenv("SIMLORA_CACHE_DIR", str(cache))
-        patch.setattr(several, "run_all", fake_runs)
+        patch.setattr(of_studies, "run_all", fake_runs)
         patch.setattr(command, "PAGE", page)
         patch.setattr("builtins.print", lambda *words, **_: lines.append(" ".join(map(str, words))))
         assert main(["--jobs", "1", "--json", str(folder / "out.json")]) == 0
@@ -161,7 +159,7 @@ def again(made: Made, monkeypatch: pytest.MonkeyPatch) -> Made:
     """Return what was made, in the surroundings that it was made in."""
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(made.measured))
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(made.cache))
-    monkeypatch.setattr(several, "run_all", fake_runs)
+    monkeypatch.setattr(of_studies, "run_all", fake_runs)
     monkeypatch.setattr(command, "PAGE", made.page)
     return made
 
@@ -197,7 +195,7 @@ def test_every_place_of_the_notes_is_filled_or_named(made: Made) -> None:
     assert "${" not in made.text
     missing = re.findall(r"without a number: notes/(\w+).md", made.printed)
     assert set(missing) == {"slora", "vllm", "profiles"}, "those that name rows of the published files"
-    assert made.text.count(notes.ABSENT) == len(missing)
+    assert made.text.count(page.ABSENT) == len(missing)
 
 
 def test_files_that_nothing_is_compared_with_are_listed_with_their_reason(made: Made, tmp_path: Path) -> None:
@@ -222,7 +220,8 @@ def test_every_file_has_its_json(made: Made) -> None:
 def test_a_second_time_nothing_is_simulated_and_the_bytes_are_the_same(
     again: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (predict, vllm_predict, single_requests):
+    monkeypatch.setattr(sheeted, "single_times", lambda _: pytest.fail("simulated again"))
+    for module in (predict, vllm_predict, sheeted):
         monkeypatch.setattr(module, "simulate", lambda _: pytest.fail("simulated again"))
     paths = [again.page, *sorted((again.page.parent / FIGURES).iterdir())]
     before = [path.read_bytes() for path in paths]
@@ -296,7 +295,7 @@ def test_bad_input_is_one_sentence_that_names_its_place(
     said: str,
 ) -> None:
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
-    monkeypatch.setattr(several, "run_all", fake_runs)
+    monkeypatch.setattr(of_studies, "run_all", fake_runs)
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(text)
     assert main(["--jobs", "1"]) == 2
@@ -349,8 +348,8 @@ def test_a_row_is_simulated_again_when_its_columns_or_coefficients_are_others_bu
 def test_figures_are_not_kept_if_files_changed_meanwhile(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(keeping, "source", lambda: "another")
-    assert keeping.kept(["a"], lambda: {"b": 1.0}) == {"b": 1.0}
+    monkeypatch.setattr(cells.running, "source", lambda: "another")
+    assert cells.kept(["a"], lambda: {"b": 1.0}) == {"b": 1.0}
     assert not own_cache.exists()
 
 
@@ -358,7 +357,7 @@ def test_a_hash_is_that_of_what_the_files_hold(tmp_path: Path) -> None:
     one, other = tmp_path / "a", tmp_path / "b"
     one.write_text("a")
     other.write_text("a")
-    assert keeping.hashed(one) == keeping.hashed(other) != keeping.hashed(one, other)
+    assert cells.hashed(one) == cells.hashed(other) != cells.hashed(one, other)
 
 
 # Notes
@@ -379,7 +378,7 @@ TREE = {"medians": {"all": {"median": 0.01234}}, "rows": [{"line": 2, "x": -1.5}
     ],
 )
 def test_a_place_is_filled_from_parts_or_tree_if_exactly_one_row_has_it(place: str, written: str) -> None:
-    text, absent = notes.filled(f"It is {place}.", {"table": "a table"}, TREE)
+    text, absent = page.filled(f"It is {place}.", {"table": "a table"}, TREE)
     assert text == f"It is {written}."
     assert bool(absent) is (written == "n/a")
 
@@ -440,7 +439,7 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
             outcome.summary["throughput_rps"] = 2.0 + seed % 3
         return found
 
-    monkeypatch.setattr(several, "run_all", uneven)
+    monkeypatch.setattr(of_studies, "run_all", uneven)
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert {(point.study, point.series, point.x) for point in wanted} == {
         ("figure_10", "unmerged_only", 4),
@@ -454,14 +453,14 @@ def test_only_measured_points_of_dlora_are_run_and_their_seeds_averaged(
 
 def test_points_that_cannot_be_simulated_are_said(again: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = Outcome(NOT_SIMULATED, reason="there is no system peft yet")
-    monkeypatch.setattr(several, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
+    monkeypatch.setattr(of_studies, "run_all", lambda points, jobs: {p.overrides: refused for p in points})
     section = dlora.report(again.measured / dlora.FILE, 1)
     assert (section.tree["rows"], section.picture) == ([], None)
     assert section.printed.endswith("not simulated: there is no system peft yet")
 
 
 def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(made: Made) -> None:
-    rows = single_requests.read(made.measured / LORASERVE)
+    rows = sheeted.singles(made.measured / LORASERVE)
     assert [row.fitted for row in rows] == [True, False]
     run = scenario(rows[0].overrides)
     assert run.calibration.path == "a100_40g-llama_7b-tp8-loraserve"
@@ -471,9 +470,9 @@ def test_a_single_request_is_a_command_line_and_every_second_length_was_fitted(m
 def test_a_single_request_that_simlora_itself_measured_is_predicted_exactly(tmp_path: Path) -> None:
     path, longer = tmp_path / "runs.csv", SINGLE | {"prompt_tokens": 400}
     test_profiles.write(path, [longer])
-    (row,) = single_requests.read(path)
-    test_profiles.write(path, [longer | single_requests.simulate(row)])
-    section = single_requests.report(path, 1)
+    (row,) = sheeted.singles(path)
+    test_profiles.write(path, [longer | sheeted.single_times(row)])
+    section = sheeted.report_singles(path, 1)
     assert section.tree["medians"]["predicted"]["ttft_s"] == {"median": 0.0, "worst": 0.0, "median_ms": 0.0}
 
 

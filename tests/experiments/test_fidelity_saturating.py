@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.saturating import Row, simulate
-from experiments.fidelity.sheets import runs
+from experiments.fidelity.cells import runs
+from experiments.fidelity.sheeted import Row, simulate
 from tests.experiments.test_fidelity import a_file
 
 SLORA = {

@@ -10,11 +10,10 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.__main__ import main
-from experiments.fidelity.compare import Comparison
-from experiments.fidelity.running import in_parallel
+from experiments.fidelity.compare import Comparison, in_parallel
 from experiments.fidelity.vllm import predict, report
-from experiments.fidelity.vllm.rows import Row, read
-from experiments.fidelity.vllm.table import groups, medians, past, table
+from experiments.fidelity.vllm.predict import Row, read
+from experiments.fidelity.vllm.report import groups, medians, past, table
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
 from tests.experiments import test_fidelity
@@ -244,6 +243,6 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
 
 
 def test_long_work_says_how_far_it_is(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("experiments.fidelity.running.EVERY_S", -1.0)
+    monkeypatch.setattr("experiments.fidelity.compare.EVERY_S", -1.0)
     assert in_parallel(dict, [{"a": 1.0}, {"a": 2.0}], 1) == [{"a": 1.0}, {"a": 2.0}]
     assert capsys.readouterr().err == "1 of 2 rows\n2 of 2 rows\n"

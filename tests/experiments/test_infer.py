@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 
 from experiments.claims import __main__ as board
 from experiments.infer import __main__ as command
-from experiments.infer.coming_out import off_by
-from experiments.infer.comparing import HOLDS, TARGET, t
-from experiments.infer.conditions import under
-from experiments.infer.emulating import Emulator
+from experiments.infer.conditions import HOLDS, TARGET, t, under
+from experiments.infer.emulating import Emulator, posterior
 from experiments.infer.evaluating import (
     Evaluation,
     Evaluator,
@@ -28,8 +26,7 @@ from experiments.infer.evaluating import (
     place,
     read_table,
 )
-from experiments.infer.inference import SEEDS, infer
-from experiments.infer.posterior import posterior
+from experiments.infer.inference import SEEDS, infer, off_by
 from experiments.infer.saying import NOT_FOUND, true_under
 from experiments.infer.searching import design, differences
 from experiments.infer.unknowns import Unknowns, read
@@ -232,7 +229,9 @@ def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone
     assert written(inferred) == files
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(inferred / "nothing"))
     assert written(inferred, "--kept") == files
-    assert command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--draws", "4"]) == 2
+    assert (
+        command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--fit", "rate-small"]) == 2
+    )
     assert "--kept writes the page of the table as it is" in capsys.readouterr().err
 
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measured import measured_dir
 from experiments.profiles import __main__ as command
-from experiments.profiles import build, compare, derive, fits, sums, tables
+from experiments.profiles import build, compare, scaling, sums, tables
 from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
 from experiments.profiles.tables import EMBEDDING, MATRICES, VECTORS
+from experiments.studies.reading import measured_dir
 from simlora.api import simulate
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
@@ -195,7 +195,7 @@ def test_a_batch_that_was_faster_than_half_of_it_did_not_run_as_one(tmp_path: Pa
 @given(st.floats(1e-6, 1.0), st.floats(1e-9, 1e-3))
 def test_a_line_is_found_wherever_it_lies(intercept: float, slope: float) -> None:
     tokens = np.arange(1.0, 100.0)
-    found = fits.fit({"a": np.ones_like(tokens), "b": tokens}, intercept + slope * tokens)
+    found = sums.fit({"a": np.ones_like(tokens), "b": tokens}, intercept + slope * tokens)
     assert found["a"] + found["b"] * 50 == pytest.approx(intercept + slope * 50, rel=1e-6)
     assert found.mape < 1e-6
     assert found.held_out_worst < 1e-6
@@ -203,12 +203,12 @@ def test_a_line_is_found_wherever_it_lies(intercept: float, slope: float) -> Non
 
 def test_no_coefficient_is_negative() -> None:
     tokens = np.arange(1.0, 50.0)
-    found = fits.fit({"a": np.ones_like(tokens), "b": tokens}, 1.0 / tokens)
+    found = sums.fit({"a": np.ones_like(tokens), "b": tokens}, 1.0 / tokens)
     assert min(found.coefficients.values()) >= 0
 
 
 def test_every_octave_has_the_same_say() -> None:
-    weights = fits.by_octave(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]))
+    weights = sums.by_octave(np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]))
     assert weights.tolist() == [1, 0.5, 0.5, 0.25, 0.25, 0.25, 0.25]
 
 
@@ -231,7 +231,7 @@ def test_a_memory_bound_product_goes_by_bytes_and_a_compute_bound_one_by_arithme
 def test_attention_is_shared_by_heads_and_read_by_bytes() -> None:
     one, four = (Setting(gpu("a100_80g"), model("llama_2_7b"), tp) for tp in (1, 4))
     fitted = {"decode.per_context_token_s": 1.0, "prefill.per_token_sq_s": 1.0, "decode.intercept_s": 1.0}
-    assert derive.attention(fitted, one, four) == {
+    assert scaling.attention(fitted, one, four) == {
         "decode.per_context_token_s": 0.25,
         "prefill.per_token_sq_s": 0.25,
         "decode.intercept_s": 1.0,
@@ -241,9 +241,9 @@ def test_attention_is_shared_by_heads_and_read_by_bytes() -> None:
 def test_lora_goes_by_layers_bytes_and_degree() -> None:
     own = calibrations.load("a100_80g-llama_7b-tp1")
     source = Setting(gpu("a100_80g"), model("llama_7b"), 1)
-    loras = {name: value for name, value in own.coefficients.items() if name.split(".")[0] in derive.LORA}
-    assert derive.lora(own, source, source) == loras
-    found = derive.lora(own, source, Setting(gpu("a100_80g"), model("llama_70b_m"), 4))
+    loras = {name: value for name, value in own.coefficients.items() if name.split(".")[0] in scaling.LORA}
+    assert scaling.lora(own, source, source) == loras
+    found = scaling.lora(own, source, Setting(gpu("a100_80g"), model("llama_70b_m"), 4))
     rank_sum, launches = "kernels.mbgmv.decode.per_rank_sum_s", "kernels.mbgmv.decode.intercept_s"
     assert found[rank_sum] == pytest.approx(loras[rank_sum] * 2.0 * 80 / 32 / 4)
     assert found[launches] == pytest.approx(loras[launches] * 80 / 32)
@@ -302,7 +302,7 @@ def test_the_published_profiles_give_the_calibrations_that_lie_here(name: str, t
     built = command.write(name, PROFILES, tmp_path)
     made, ours = calibrations.load(str(tmp_path / f"{name}.yaml")), calibrations.load(name)
     for key, value in made.coefficients.items():
-        assert key.split(".")[0] in derive.LORA or ours.need(key) == value, key
+        assert key.split(".")[0] in scaling.LORA or ours.need(key) == value, key
     assert built.fits["decode"].held_out_mape < 0.1
     assert built.fits["prefill"].held_out_mape < 0.25
 

@@ -9,13 +9,13 @@ import pytest
 
 import experiments.slora
 from experiments.claims.claim import read as read_claims
+from experiments.fidelity.predict import server, unknown
 from experiments.fidelity.rows import Row
-from experiments.fidelity.servers import server, unknown
-from experiments.measured import measured_dir
 from experiments.slora.late_start import LateStart
 from experiments.studies import measured
 from experiments.studies.measured import published
 from experiments.studies.points import Point, points
+from experiments.studies.reading import measured_dir
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read_all
 from simlora.core.errors import InputError

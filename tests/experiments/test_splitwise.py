@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 from experiments.splitwise import (
-    ALONE,
     CASE,
-    CODING,
     LOOKED_UP,
     MEASURED,
+    SAID,
     TABLE,
     Cluster,
     slowdowns,
@@ -59,7 +58,7 @@ def test_steps_grow_with_the_batch_as_measured_and_not_as_looked_up(measured: Pa
 
 def test_one_kind_of_gpu_prefills_and_the_other_decodes(measured: Path) -> None:
     own = Cluster("h100", 1, 1, "a100").overrides(written(LOOKED_UP, measured))
-    requests = simulate([*CASE, *CODING, *ALONE, *own]).requests
+    requests = simulate([*CASE, *SAID["coding"], *SAID["alone"], *own]).requests
     assert requests.ttft_s.tolist() == pytest.approx([0.085] * 20, rel=1e-3)
     assert requests.tpot_s.tolist() == pytest.approx([0.0405] * 20, rel=0.02)
 

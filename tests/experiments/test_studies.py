@@ -10,11 +10,11 @@ from PIL import Image
 
 from experiments.fidelity import rows as fidelity_rows
 from experiments.fidelity.rows import Row
-from experiments.studies import measured, tables
-from experiments.studies.command import main
+from experiments.studies import measured, running
 from experiments.studies.draw import draw
-from experiments.studies.gathered import gather, write_csv
+from experiments.studies.found import Found, write_csv
 from experiments.studies.points import points
+from experiments.studies.simulating import main
 from experiments.studies.slora_runs import setting_of
 from experiments.studies.study import read
 from simlora.core.errors import InputError
@@ -66,8 +66,7 @@ def test_a_point_is_overrides_as_on_the_command_line(tmp_path: Path) -> None:
 def test_a_rule_may_leave_points_out_and_says_why(tmp_path: Path) -> None:
     study = read(a_study(tmp_path))
     assert [point.key[1:] for point in points(study) if point.skip] == [("small", "lcfs", 1)]
-    outcomes = {point.overrides: Outcome(RAN) for point in points(study) if not point.skip}
-    assert len(gather(study, outcomes, None)) == 5
+    assert sum(not point.skip for point in points(study)) == 5
 
 
 @pytest.mark.parametrize("kind", ["lines", "bars"])
@@ -76,7 +75,7 @@ def test_points_beyond_all_measurements_are_simulated_and_told_apart(tmp_path: P
     ran = Outcome(RAN, {"throughput_rps": 1.0, "slo": {"attainment": 1.0}})
     for name, given in (("with", rules), ("without", None)):
         study = read(a_study(tmp_path / name, kind=kind, rules=given, printed=None))
-        gathered = gather(study, {point.overrides: ran for point in points(study)}, None)
+        gathered = [Found(point, [ran]) for point in points(study)]
         write_csv(tmp_path / f"{name}.csv", study, gathered)
         draw(study, gathered, tmp_path / f"{name}.png")
     with (tmp_path / "with.csv").open() as file:
@@ -192,10 +191,10 @@ def test_the_settings_of_the_paper_are_those_of_the_measured_runs() -> None:
 
 def test_a_number_of_a_run_s_tables_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = next(points(read(a_study(tmp_path))))
-    first = tables.of_run(run, longest_s)
+    first = running.of_run(run, longest_s)
     assert first > 0
-    monkeypatch.setattr(tables, "simulate", lambda overrides: pytest.fail("simulated again"))
-    assert tables.of_run(run, longest_s) == first
+    monkeypatch.setattr(running, "simulate", lambda overrides: pytest.fail("simulated again"))
+    assert running.of_run(run, longest_s) == first
 
 
 def longest_s(result: Result) -> float:

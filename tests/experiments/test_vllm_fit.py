@@ -1,8 +1,9 @@
-"""vLLM's calibrations: what the table of step times says, and how runs are fitted."""
+"""Fits of vLLM's calibrations to its steps and runs, and the memory that hours were missing."""
 
 from __future__ import annotations
 
 from math import log
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,10 +11,11 @@ import pytest
 import yaml
 
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.vllm import fit, steps
-from experiments.fidelity.vllm.rows import MODELS, Row
+from experiments.fidelity.vllm import fit, pools, steps
+from experiments.fidelity.vllm.predict import FIGURES, MODELS, Row
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
+from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
 
 TRUE = {
     "decode.intercept_s": 0.0115,
@@ -126,3 +128,34 @@ def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None
         assert len(found.provenance["fitted_rows"]) == len(entries)
         assert set(plan["start"][model]) | set(plan["fixed"]) < set(found.coefficients)
         assert np.isfinite(list(found.coefficients.values())).all()
+
+
+LLAMA_TOKEN_BYTES = 2 * 32 * 8 * 128 * 2
+
+
+def test_the_missing_memory_is_what_the_running_requests_do_not_fill(tmp_path: Path) -> None:
+    found = pools.pool(a_row(tmp_path))
+    assert found.running == pytest.approx(150 * 0.020)
+    assert found.kv_tokens == 3 * pools.TOKENS_EACH
+    assert found.missing_bytes == pytest.approx((250_000 - found.kv_tokens) * LLAMA_TOKEN_BYTES)
+    assert found.smaller.kv_tokens == found.kv_tokens
+    assert found.smaller.seed == found.row.seed, "the requests are the same"
+
+
+def test_a_line_says_how_far_off_the_hour_is_with_either_pool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_file(tmp_path, {}).rename(tmp_path / "vllm_lora_runs.csv")
+    monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
+    measured = {figure.column: float(CELLS[figure.column]) for figure in FIGURES}
+
+    def figures(row: pools.Row) -> dict[str, float]:
+        return {name: value * (1.5 if row.kv_tokens == 250_000 else 1.0) for name, value in measured.items()}
+
+    monkeypatch.setattr(pools, "figures", figures)
+    assert pools.main(["2"]) == 0
+    said = capsys.readouterr().out
+    assert "tokens/s +50.0 %" in said
+    assert "with 1,104 tokens tokens/s +0.0 %" in said
+    assert pools.main(["9"]) == 2
+    assert "has no line 9" in capsys.readouterr().err

@@ -11,13 +11,13 @@ import pytest
 
 import experiments.vllm
 from experiments.fidelity.vllm import predict
-from experiments.fidelity.vllm.rows import Row, read
-from experiments.measured import measured_dir
+from experiments.fidelity.vllm.predict import Row, read
 from experiments.scenarios import scenario
 from experiments.studies import measured, vllm_runs
-from experiments.studies.command import main
 from experiments.studies.metrics import METRICS
 from experiments.studies.points import Point, points
+from experiments.studies.reading import measured_dir
+from experiments.studies.simulating import main
 from experiments.studies.study import read as read_study
 from experiments.studies.study import read_all
 from simlora.api import simulate
@@ -165,7 +165,7 @@ def test_a_figure_has_the_measured_runs_beside_ours(
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("SIMLORA_MEASURED_DIR", str(tmp_path))
     study = a_vllm_study(paper)
-    assert measured.missing([read_study(study)]) == [str(tmp_path / "vllm_lora_runs.csv")]
+    assert measured.missing_of([read_study(study)]) == [str(tmp_path / "vllm_lora_runs.csv")]
     assert measured.rows() is None
     vllm_runs_csv(tmp_path, {})
     assert main(paper, ["slots", "--out", str(out), "--jobs", "1"]) == 0

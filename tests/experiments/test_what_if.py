@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from experiments.studies import simulating
+from experiments.studies.found import Found, means, table
 from experiments.studies.points import points
-from experiments.studies.several import Several
-from experiments.studies.study import Study, read, read_all
-from experiments.what_if import __main__ as what_if
-from experiments.what_if.gathered import gather, table
+from experiments.studies.study import EXPERIMENTS, Study, read, read_all
 from simlora.api.preparing import composed
 from simlora.sweeps.outcome import NOT_SIMULATED, RAN, Outcome
 
-STUDIES = read_all(what_if.FOLDER)
+FOLDER = EXPERIMENTS / "what_if"
+STUDIES = read_all(FOLDER)
 SMALL = """
 title: Two routers
 source: nowhere
@@ -61,8 +61,8 @@ def test_means_and_intervals_are_over_seeds(small: Study) -> None:
         for attained, ttft_s in ((0.7, 2.0), (0.8, None), (0.9, None))
     ]
     first, *others = points(small)
-    lost = Several(first, [*outcomes[:2], Outcome(NOT_SIMULATED, reason="no")])
-    found = gather(small, [lost, *(Several(point, outcomes) for point in others)])
+    lost = Found(first, [*outcomes[:2], Outcome(NOT_SIMULATED, reason="no")])
+    found = means(small, [lost, *(Found(point, outcomes) for point in others)])
     whole = found["all", "idle", 1, "slo.attainment"]
     assert whole.mean == pytest.approx(0.8)
     assert whole.high - whole.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=1e-3)
@@ -77,8 +77,10 @@ def test_the_command_draws_writes_and_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], small: Study
 ) -> None:
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(what_if, "read_all", lambda folder: {"small": small})
-    assert what_if.main(["small", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]) == 0
+    monkeypatch.setattr(simulating, "read_all", lambda folder: {"small": small})
+    assert (
+        simulating.main(FOLDER, ["small", "--seeds", "2", "--jobs", "1", "--out", str(tmp_path / "out")]) == 0
+    )
     assert "95th percentile of TTFT (s) over times as long" in capsys.readouterr().out
     rows = (tmp_path / "out" / "small.csv").read_text().splitlines()
     assert rows[0] == "panel,series,cluster.stragglers,metric,mean,low,high"

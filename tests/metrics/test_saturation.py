@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from experiments.coverage import models
-from experiments.coverage.labels import labels, right
-from experiments.coverage.models import Queue, exponential
+from experiments.coverage.models import Queue, exponential, labels, right
 from simlora.metrics import saturation
 from simlora.metrics.saturation import RATE_LIMITED, independent, load
 from tests.metrics.frames import finished, lost, table

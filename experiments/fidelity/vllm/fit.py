@@ -21,17 +21,14 @@ import pandas as pd
 from joblib import Parallel
 from scipy.optimize import least_squares
 
-from experiments.fidelity import fitting
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.fitting import Floats, evidence
+from experiments.fidelity.fit import Floats, errors_under, evidence
 from experiments.fidelity.vllm import steps
-from experiments.fidelity.vllm.predict import simulate
-from experiments.fidelity.vllm.rows import GPU, Row, read
-from experiments.fidelity.vllm.table import medians
-from experiments.measured import measured_dir
-from experiments.plans import OUT, planned
-from experiments.studies.command import command, option
+from experiments.fidelity.vllm.predict import GPU, Row, read, simulate
+from experiments.fidelity.vllm.report import medians
+from experiments.studies.command import OUT, option, planned, program
 from experiments.studies.reading import load as read_sheet
+from experiments.studies.reading import measured_dir
 from simlora.calibrate.calibration_file import derived, save, text_of
 from simlora.core import libm
 from simlora.core.errors import InputError
@@ -92,7 +89,7 @@ def fit(
 
     def at(points: Sequence[Floats]) -> list[Floats]:
         tried = [calibration(point) for point in points]
-        errors = fitting.residuals(pool, rows, tried, simulate, residuals)
+        errors = errors_under(pool, rows, tried, simulate, residuals)
         found = [np.append(own, PRIOR * point) for own, point in zip(errors, points, strict=True)]
         squares = [float(each @ each) for each in found]
         best = tried[int(np.argmin(squares))].coefficients
@@ -137,7 +134,7 @@ def provenance(
     }
 
 
-@command(
+@program(
     option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
     option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
     OUT,
@@ -157,7 +154,3 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
         save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))
         print(f"wrote {path}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,17 +9,15 @@ times inter-token latency is the number of running requests: the memory that was
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.fidelity.compare import Comparison
-from experiments.fidelity.vllm.predict import overrides
+from experiments.fidelity.vllm.predict import FIGURES, Row, overrides, read
 from experiments.fidelity.vllm.report import figures, fitted
-from experiments.fidelity.vllm.rows import FIGURES, Row, read
-from experiments.measured import measured_dir
 from experiments.scenarios import scenario
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
+from experiments.studies.reading import measured_dir
 from simlora.core.errors import InputError
 
 TOKENS_EACH = 368
@@ -68,7 +66,7 @@ def line(found: Pool) -> str:
     )
 
 
-@command(option("lines", nargs="*", type=int, metavar="LINE", default=LINES, help="lines of the file"))
+@program(option("lines", nargs="*", type=int, metavar="LINE", default=LINES, help="lines of the file"))
 def main(lines: Sequence[int]) -> None:
     """Print a line for each of the rows."""
     rows = {row.line: row for row in read(measured_dir() / "vllm_lora_runs.csv")}
@@ -76,7 +74,3 @@ def main(lines: Sequence[int]) -> None:
         if number not in rows:
             raise InputError(f"vllm_lora_runs.csv has no line {number}")
         print(line(pool(rows[number])), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,18 +1,120 @@
-"""What is said about a file in the schema of vLLM's measured runs with LoRA."""
+"""What is said about a file in the schema of vLLM's measured runs with LoRA, as printed and in Markdown."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.fidelity.compare import Comparison, compared, judged, plot
-from experiments.fidelity.keeping import hashed, kept
-from experiments.fidelity.section import Section, fenced
+from experiments.fidelity import compare
+from experiments.fidelity.cells import hashed, kept
+from experiments.fidelity.compare import Comparison, Section, compared, fenced, furthest, judged, plot
 from experiments.fidelity.vllm import predict
-from experiments.fidelity.vllm.rows import FIGURES, Row, read
-from experiments.fidelity.vllm.table import far_off, groups, medians, past, short, table
+from experiments.fidelity.vllm.predict import FIGURES, Row, read, saturated
+from experiments.studies import markdown
+from experiments.studies.markdown import percent
 from simlora.latency import calibration as calibrations
+
+WIDTH = 40
+HEAD = (
+    f"{'vLLM with LoRA':<{WIDTH}} {'rows':>5} {'tokens/s':>14} {'inter-token latency':>22} "
+    f"{'mean first token':>23} {'median first token':>23} {'saturation':>11}"
+)
+UNITS = (
+    f"{'':<{WIDTH}} {'':>5} {'median worst %':>14} {'median worst %, med. ms':>22} "
+    f"{'median worst %, med. ms':>23} {'median worst %, med. ms':>23} {'called right':>11}"
+)
+JUDGED = {"output_tokens_per_s": "tokens/s", "itl_mean_ms": "inter-token latency"}
+"""Figures by which rows are furthest off."""
+FURTHEST = 15
+
+
+def past(one: Comparison[Row]) -> dict[str, bool | None]:
+    """Return whether a run was past saturation, as measured and as simulated."""
+    return {"measured": saturated(one.row.measured), "simulated": saturated(one.simulated)}
+
+
+def medians(members: Sequence[Comparison[Row]]) -> dict[str, Any]:
+    """Return the median and the worst absolute error of each figure, and how often saturation is called right."""
+    found = compare.medians(members, FIGURES)
+    known = [past(one) for one in members if one.row.load != "unknown"]
+    if known:
+        right = sum(each["measured"] == each["simulated"] for each in known)
+        found["saturation"] = {"right": right, "rows": len(known), "share": right / len(known)}
+    return found
+
+
+def groups(comparisons: Sequence[Comparison[Row]]) -> dict[str, list[Comparison[Row]]]:
+    """Return all comparisons, then by model, adapter slots, their rank, and load: fitted and predicted apart.
+
+    Of the predicted ones also those of workloads (adapters' rates and ranks) of which no row at all was fitted to.
+    """
+    found: dict[str, list[Comparison[Row]]] = {}
+    known = {_workload(one.row) for one in comparisons if one.fitted}
+    for fitted, name in ((False, "predicted"), (True, "fitted")):
+        own = [one for one in comparisons if one.fitted is fitted]
+        found[name] = own
+        if not fitted:
+            found[f"{name} of unseen workloads"] = [one for one in own if _workload(one.row) not in known]
+        for column in ("model", "max_loras", "max_lora_rank"):
+            for value in sorted({one.row.columns[column] for one in own}, key=_in_order):
+                found[f"{name} {column}={value}"] = [one for one in own if one.row.columns[column] == value]
+        for load in ("below", "past"):
+            found[f"{name} {load} saturation"] = [one for one in own if one.row.load == load]
+    return {name: members for name, members in found.items() if members}
+
+
+def table(comparisons: Sequence[Comparison[Row]]) -> str:
+    """Return the printed table, and the rows that are furthest off."""
+    lines = [HEAD, UNITS]
+    for name, members in groups(comparisons).items():
+        found = medians(members)
+        right = f"{100 * found['saturation']['share']:9.1f}" if "saturation" in found else f"{'':9}"
+        lines.append(f"{compare.line(name, found, FIGURES, WIDTH, 5)} {right} %")
+    below = sum(one.row.load == "below" for one in comparisons)
+    first = f"first tokens: over the {below} rows whose measured mean is below 2 s; the others are past saturation"
+    return "\n".join([*lines, *far_off(comparisons), first])
+
+
+def far_off(comparisons: Sequence[Comparison[Row]]) -> list[str]:
+    """Return a line for each of the rows that are furthest off, by their lines in the file."""
+    found = []
+    for one in furthest(comparisons, list(JUDGED), FURTHEST):
+        errors = (
+            f"{label} {100 * one.error[name]:+.1f} %" for name, label in JUDGED.items() if name in one.error
+        )
+        found.append(f"far off: line {one.row.line}: {', '.join(errors)}")
+    return found
+
+
+def short(comparisons: Sequence[Comparison[Row]]) -> str:
+    """Return the table in Markdown, without a line for each number of slots."""
+    labels = [figure.label for figure in FIGURES]
+    head = ["absolute errors: median, worst", "rows", *labels, "saturation, called right"]
+    rows = []
+    for name, members in groups(comparisons).items():
+        if "max_loras=" not in name:
+            found = medians(members)
+            figures = [_median_and_worst(found, figure.name) for figure in FIGURES]
+            right = percent(found["saturation"]["share"]) if "saturation" in found else ""
+            rows.append([name, str(found["rows"]), *figures, right])
+    return markdown.table(head, rows, numbers=True)
+
+
+def _median_and_worst(found: dict[str, Any], name: str) -> str:
+    if name not in found:
+        return ""
+    return f"{percent(found[name]['median'])}, {percent(found[name]['worst'], 0)}"
+
+
+def _workload(row: Row) -> tuple[str, ...]:
+    return tuple(row.columns.get(name, "") for name in ("model", "rate_values", "module_ranks"))
+
+
+def _in_order(value: str) -> tuple[float, str]:
+    return (float(value), "") if value.isdigit() else (0.0, value)
+
 
 MARK = "max_loras"
 """The column by which the schema is known."""

@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 from scipy.optimize import nnls
 
-from experiments.fidelity.section import spread
-from experiments.fidelity.vllm.rows import MODELS
-from experiments.profiles.fits import terms_of
+from experiments.fidelity.compare import spread
+from experiments.fidelity.vllm.predict import MODELS
+from experiments.profiles.sums import terms_of
 from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
