@@ -40,7 +40,9 @@ class Asks(HttpUser):
         }
         whole = f'"completion_tokens":{ASKED["output_tokens"]}'.encode()
         began_s, times_s, ended = time.perf_counter(), [], b""
-        with self.client.post("/v1/completions", json=body, stream=True, catch_response=True) as response:
+        # A user is idle for longer than the five seconds after which the server, as vLLM's, closes a connection.
+        asks = {"json": body, "headers": {"Connection": "close"}}
+        with self.client.post("/v1/completions", stream=True, catch_response=True, **asks) as response:
             connected = response.status_code > 0
             for chunk in response.iter_content(chunk_size=None) if connected else ():
                 # An event has a token or several.
