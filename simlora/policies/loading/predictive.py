@@ -53,6 +53,9 @@ class Predictive(Prefetching):
         self._counts[adapter.id] = self._counts.get(adapter.id, 0) + 1
 
     def forecast(self, periods: int) -> Sequence[Adapter]:
+        if not self._counts and not self._means:
+            self._weight = 0.0  # the time before a first request says nothing about the time after it
+            return []
         keep = 1.0 - 1.0 / self.window
         share = 0.0  # of the weights of these periods, over which their requests are spread evenly
         for _ in range(min(periods, PERIODS_MOST)):
