@@ -11,8 +11,6 @@ from simlora.core.adapter import Adapter
 from simlora.core.checks import GivenFloat, GivenInt, number
 from simlora.policies.loading.prefetching import Prefetching
 
-PERIODS_MOST = 1000
-"""Periods whose weights are added up: those of earlier ones are next to nothing, unless the window is longer."""
 RARE = 1e-3
 """Requests a period below which an adapter is forgotten, so that a forecast costs what the adapters in demand cost."""
 
@@ -56,11 +54,8 @@ class Predictive(Prefetching):
         if not self._counts and not self._means:
             self._weight = 0.0  # the time before a first request says nothing about the time after it
             return []
-        keep = 1.0 - 1.0 / self.window
-        share = 0.0  # of the weights of these periods, over which their requests are spread evenly
-        for _ in range(min(periods, PERIODS_MOST)):
-            share = keep * share + 1.0
-        kept = keep**periods
+        kept = (1.0 - 1.0 / self.window) ** periods
+        share = self.window * (1.0 - kept)  # the sum of these periods' weights; requests came evenly in them
         self._weight = kept * self._weight + share
         means = {id: kept * mean for id, mean in self._means.items()}
         for id, count in self._counts.items():
