@@ -5,9 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 
 class Tally:
     """How many values are at most each of the `bounds`, ascending, and their sum."""
@@ -24,12 +21,11 @@ class Tally:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += value
 
-    def add_all(self, values: NDArray[np.float64]) -> None:
-        """Count all of some values."""
-        places = np.searchsorted(self.bounds, values)  # as bisect_left finds them
-        for place, count in enumerate(np.bincount(places, minlength=len(self.counts)).tolist()):
+    def add_all(self, other: Tally) -> None:
+        """Count what another one has counted, whose bounds are the same."""
+        for place, count in enumerate(other.counts):
             self.counts[place] += count
-        self.sum += float(values.sum())
+        self.sum += other.sum
 
     @property
     def count(self) -> int:
