@@ -2,10 +2,10 @@
 
     python -m experiments.mutation [--rooms policies engine] [--mutants 50] [--seed 0] [--jobs 2]
 
-Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. Each is
-tried in a copy of the project, on the tests of its room first and then on those of all rooms, until one fails. One that
-lives changes nothing that can be seen, or shows a test that is missing. Exit status: 0 all died, 1 one lived, 2 bad
-input, 130 interrupted.
+Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. They are
+tried in the order of the draw, so that those of an interrupted run are a draw, too: in a copy of the project, on the
+tests of their room first and then on those of all rooms, until one fails. One that lives changes nothing that can be
+seen, or shows a test that is missing. Exit status: 0 all died, 1 one lived, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int)
     known = [mutant for mutant in mutants(PROJECT, rooms) if only in mutant.file.as_posix()]
     if not known:
         raise InputError(f"--only is {only!r}, must be part of the path of a file in {', '.join(rooms)}")
-    drawn = [known[at] for at in sorted(np.random.default_rng(seed).permutation(len(known))[:count])]
+    drawn = [known[at] for at in np.random.default_rng(seed).permutation(len(known))[:count]]
     print(f"{len(drawn)} of {len(known):,} mutants of {', '.join(rooms)}")
     with copies(jobs) as projects:
         limits_s = baseline(projects[0], rooms)
