@@ -264,7 +264,7 @@ def _put_apart(draft: Draft) -> None:
     caches = draft.replica("prefix_caching") == "true"
     if goes and draft.happens(0.9 if caches else 0.3):  # few others have both
         keys.pop("cluster.failures", None)
-        if caches:
+        if caches and draft.happens(0.4):
             draft.put("replica.host_kv_bytes", "0")
         draft.put("cluster.prefill_replicas", draft.one((1, replicas - 1)))
         draft.put("cluster.kv_handover", draft.one(KV_HANDOVERS))

@@ -16,7 +16,7 @@ from simlora.engine.cluster.adapter_store import FetchingLink
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.parts.adapter_memory import OwnRegion
-from simlora.engine.parts.kv_handover import KvSending
+from simlora.engine.parts.kv_handover import KvReceiving, KvSending
 from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.adapter_loader import LoadPlan
@@ -175,9 +175,12 @@ class Watch(Part):
         start_s = max(self.replica.start_s, self.replica.runner.stalled_until_s)
         if window is not None:
             start_s = window.end_s(window.done)
-        loading = self.table.held[RequestStatus.LOADING_ADAPTER]
+        later = list(self.table.held[RequestStatus.LOADING_ADAPTER].values())
+        if (receiving := self.replica.part(KvReceiving)) is not None:
+            coming = self.table.held[RequestStatus.RECEIVING].values()
+            later += (request for request in coming if not receiving.writes(request))
         own_tokens = kv.reservation.used_tokens(step)
-        own_tokens -= sum(kv.own_tokens(request, step) for request in loading.values())
+        own_tokens -= sum(kv.own_tokens(request, step) for request in later)
         kv_tokens = sum(kv.tree.size(s) for s in cached.everything() if s.resident and s.ready_s <= start_s)
         adapters = {} if self.config.divided else self.resident
         there_tokens = own_tokens + kv_tokens

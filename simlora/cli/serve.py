@@ -45,6 +45,20 @@ examples
 It listens on the loopback address unless --host says otherwise; there is no authentication. Ctrl-C stops it: answers
 under way have five seconds, and then --record and --results are complete. docs/serving.md says what is modelled.
 Exit status: 0 done, 2 bad input, 130 interrupted before it served."""
+ONLY_SERVING = (
+    *(
+        "host",
+        "port",
+        "speed",
+        "tokenizer",
+        "output_tokens",
+        "in_order",
+        "max_model_len",
+        "served_model_name",
+    ),
+    *("record", "max_body_bytes"),
+)
+"""Options that say how requests come and are answered, or recorded."""
 INSTALL = "{} needs a web server: pip install 'simlora[serve]' ({} is not installed)"
 
 
@@ -167,8 +181,16 @@ def _replay(setup: Setup, options: argparse.Namespace) -> int:
     from simlora.serving.live import of_port, result_of_run, scenarios
     from simlora.serving.replay import replay
 
-    if options.results is None or options.record is not None:
-        raise InputError("--replay plays a record of --record into a folder; give --results, and no --record")
+    if options.results is None:
+        raise InputError(
+            "--replay simulates a record of --record, and writes what comes out; give --results DIR"
+        )
+    default_of = _parser().get_default
+    for name in ONLY_SERVING:
+        if getattr(options, name) != default_of(name):
+            raise InputError(
+                f"--{name.replace('_', '-')} is of no use with --replay, which serves nothing; leave it out"
+            )
     ports = scenarios(setup.scenario, options.per_replica)
     folders = _folders(options.results, len(ports), options.per_replica)
 

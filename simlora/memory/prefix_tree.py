@@ -148,6 +148,8 @@ class PrefixTree:
             path.append(segment)
             done += same
             node = segment
+        if path:
+            path[-1].ends_match = True
         return path
 
     def matched_tokens(self, request: Request) -> i64:
@@ -497,13 +499,17 @@ class PrefixTree:
         return upper
 
     def _join(self, upper: Segment) -> None:
-        """Join two segments on the host that were one before they left HBM in parts."""
-        if len(upper.children) != 1 or not self._is_there(upper):
+        """Join two segments on the host that were one before they left HBM in parts.
+
+        Not where a request was found to end: a trial that comes again, or does not, would decide what leaves the host.
+        """
+        if upper.ends_match or len(upper.children) != 1 or not self._is_there(upper):
             return
         (lower,) = upper.children.values()
         if lower.visits != upper.visits or lower.used_s != upper.used_s or lower.awaited or upper.awaited:
             return
         upper.count += lower.count
+        upper.ends_match = lower.ends_match
         upper.hashes += lower.hashes
         upper.children = lower.children
         for segment in upper.children.values():

@@ -79,9 +79,22 @@ class Segment(Node):
 
     Its first block has so many `before` it. Blocks that have `hashes` are those, others are numbers.
     `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
+    `ends_match`: what a request was found to begin with has ended here, and what lies behind stays apart.
     """
 
-    __slots__ = ("awaited", "before", "branch", "count", "hashes", "host_s", "key", "mark", "parent", "users")
+    __slots__ = (
+        "awaited",
+        "before",
+        "branch",
+        "count",
+        "ends_match",
+        "hashes",
+        "host_s",
+        "key",
+        "mark",
+        "parent",
+        "users",
+    )
 
     def __init__(
         self,
@@ -100,6 +113,7 @@ class Segment(Node):
         self.mark: i64 = 0
         self.awaited: i64 = 0
         self.host_s = 0.0
+        self.ends_match = False
 
     @property
     def blocks(self) -> Sequence[int]:

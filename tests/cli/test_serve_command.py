@@ -59,6 +59,7 @@ def test_it_plays_a_record_once_more_with_what_else_happened(tmp_path):
     assert requests.admitted_s.tolist() == [0.0, 3.0]
     assert requests.finish_s.min() > 3.0
     assert "give --results" in served().stderr
+    assert "--speed is of no use with --replay" in served("--results", "again", "--speed", "10").stderr
     (tmp_path / "seen.csv").unlink()
     missing = served("--results", "again")
     assert (missing.returncode, "seen.csv" in missing.stderr) == (2, True)

@@ -605,14 +605,19 @@ DECODE_ROUTERS = ("round_robin", "most_idle", "pending_time", *BY_KV)
 
 @st.composite
 def apart(draw: st.DrawFn, **chosen: object) -> Case:
-    """Scenarios of two pools of replicas, of which one prefills and the other decodes, maybe with prefix caches."""
+    """Scenarios of two pools of replicas, of which one prefills and the other decodes.
+
+    Some have prefix caches, of which some keep KV on the host too, on its disk, or in a store that both pools share.
+    """
     known = {"loaders": tuple(LOADERS)} | chosen
     kinds = family(**({"reserves": ("full", "peak", "paged")} | known))
     plain = kinds if "adapter_memories" in chosen else st.one_of(kinds, divided(**chosen))
     alike = [shared_prefixes(**known)]
     if not chosen.keys() - PRESSES:
         alike.append(pressed(**({"loaders": tuple(LOADERS)} | chosen | {"evictions": ("lru", "on_demand")})))
-    case = draw(st.one_of(plain, *alike)).but(host_kv_tokens=0)
+    case = draw(st.one_of(plain, *alike))
+    if case.prefix_caching and draw(st.booleans()):
+        case = draw(tiered(lambda: st.just(case)))
     prefill, decode = draw(st.integers(1, 2)), draw(st.integers(1, 2))
     case = case.but(
         replicas=prefill + decode,
@@ -630,7 +635,9 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
         case = case.but(scheduler="fcfs")
     if case.adapter_memory == "unified" and draw(st.booleans()):
         case = draw(with_other_limits(case.but(others=decode)))
-        if case.block_hashes is not None:  # whose blocks are whole ones of the pool
+        if (
+            case.block_hashes is not None or case.kv_disk_tokens or case.kv_store_tokens
+        ):  # whose blocks are whole ones of the pool
             case = case.but(own={**case.own, "block_size": case.block_size})
     return case
 

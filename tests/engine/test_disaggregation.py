@@ -20,6 +20,7 @@ from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
 from simlora.policies.views import ReplicaView
 from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
+from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import TINY, Case, Row, apart
 from tests.engine.observing import holds_nothing
 from tests.engine.test_fast_forward import assert_same
@@ -294,6 +295,30 @@ def test_kv_that_came_is_cached_where_it_decodes_while_its_request_runs():
     _, table, log = run(*rows, prefix_caching=True, sessions=("a", "b", "b"))
     assert table.finish_s[1] > table.finish_s[2]
     assert log.tokens.tolist() == [20, 21, 30 - 20]
+
+
+@pytest.mark.parametrize("way", ["whole", "by_layer"])
+def test_kv_that_comes_waits_for_slots_whose_kv_is_being_copied_to_the_host(way):
+    """Of 40 tokens cached where the second request decodes, 20 have to leave for its 44 slots."""
+    rows = Row(0.0, None, 40, 2, 2), Row(16.0, None, 40, 2, 2)
+    of = {"capacity": 64, "prefix_caching": True, "host_kv_tokens": 100, "sessions": ("a", "b")}
+    simulation, table, log = run(*rows, **of, kv_handover=way, network_bytes_per_s=2.0**40)
+    out_s = C["adapter_load.latency_s"] + 20 * KV_BYTES / C["adapter_load.bytes_per_s"]
+    there_s = table.first_token_s[1] + out_s + (copy_s(40, 2.0**40) if way == "whole" else 0.0)
+    assert table.finish_s[1] == pytest.approx(there_s + step_s(41))
+    if way == "whole":
+        assert log.begin_s[1] == pytest.approx(table.first_token_s[1] + out_s)
+    assert [replica.host_link.kv_tokens_out for replica in simulation.fleet.replicas] == [20, 20]
+
+
+def test_an_answer_that_one_pool_has_written_to_a_store_is_fetched_by_the_other():
+    """The second turn begins with 20 tokens of its replica and a block of the answer; its decode replica has both."""
+    of = CACHES | {"host_kv_tokens": 100, "kv_store_tokens": 100, "kv_fetch": "always"}
+    simulation, table, log = run(*TURNS, **of)
+    assert table.cached_tokens.tolist() == [0, 24]
+    assert log.tokens.tolist() == [20, 41 - 24]
+    facts = simulation.kv_tiers.facts()
+    assert (facts["tokens_to_store"], facts["tokens_from_store"]) == (44, 4)
 
 
 def test_the_second_router_sees_the_caches_of_the_pool_that_decodes():

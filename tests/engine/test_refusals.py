@@ -93,7 +93,6 @@ def without(prefix: str) -> dict[str, object]:
         (TIERS | OTHERS | {"own": {"block_size": 8}}, "blocks of one size"),
         (APART | {"prefill_replicas": 2}, "cluster.prefill_replicas is 2, must be"),
         (APART | {"placement": "contiguous"}, "needs placement=replicate_all"),
-        (APART | {"prefix_caching": True, "host_kv_tokens": 20}, "needs replica.host_kv_bytes=0"),
         (APART | {"prefix_caching": True, "eviction": "cost_model"}, "such as eviction=lru"),
         (
             APART | {"reserve": "padded"},

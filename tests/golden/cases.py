@@ -314,6 +314,13 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "router=production_stack_session",
         "cluster.kv_handover=by_layer",
     ),
+    "apart-tiers": (
+        *APART_TALKS,
+        "cluster.prefill_replicas=1",
+        *FEW_SLOTS,
+        "replica.host_kv_bytes=1.0e+9",
+        "cluster.kv_store_bytes=8.0e+9",
+    ),
     "apart-kinds": (*APART, "system=vllm", "cluster.replica_groups=[{gpu: h100_80g, replicas: 2}]"),
     "apart-merged": (*APART, "system=dlora", *CREDITS, "migration=stay", "placement=replicate_all"),
     "window": (*FLEET, "window.warm_up_s=2", "window.drain_s=1"),

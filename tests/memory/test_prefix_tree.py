@@ -212,3 +212,20 @@ def test_a_prompt_begins_on_the_host_where_blocks_but_for_its_last_token_lie_the
     assert tree.begins_on_host(request(2, 1, 2, 3, prompt=13))
     assert not tree.begins_on_host(request(3, 1, 2, 3, prompt=12)), "its last token is prefilled in any case"
     assert not tree.begins_on_host(request(4, 1, 2, 9))
+
+
+@pytest.mark.parametrize("trials", [0, 1])
+def test_a_trial_that_comes_again_does_not_decide_what_leaves_the_host(trials):
+    """A waiting request begins with one block of three; these leave HBM in parts, and then the host is too small."""
+    tree = PrefixTree(4, host_capacity_tokens=12)
+    served(tree, request(0, 1, 2, 3))
+    waiting = request(1, 1, 9)
+    tree.claim_prefix(waiting)
+    tree.evict(8, 1.0)
+    tree.evict(4, 1.0)
+    for _ in range(trials):
+        tree.claim_prefix(waiting)
+    served(tree, request(2, 5), now_s=2.0)
+    tree.evict(4, 3.0)
+    assert tree.known_tokens(waiting, 4) == 4
+    assert tree.host_tokens == 8

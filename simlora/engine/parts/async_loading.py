@@ -27,6 +27,7 @@ class OverlappedLoader(AdapterLoader):
     """Copies weights and KV while iterations run.
 
     `beside`: weights may come while the batch runs; not so where they are merged, or laid out in memory of their own.
+    `writable_s` is when all slots can be written of the requests that were admitted, and then deferred, last.
     """
 
     def __init__(
@@ -35,11 +36,12 @@ class OverlappedLoader(AdapterLoader):
         super().__init__(kv, link, policy, recorder)
         self._in_flight = kv
         self._beside = beside
+        self.writable_s = 0.0
         self._kv_ready_s: dict[int, float] = {}  # when the KV that an admitted request waits for is there
 
     def _load(self, requests: Sequence[Request], missing: Sequence[Adapter], now_s: float) -> LoadPlan:
         # Before adapters claim theirs: fewer requests may have to wait for those.
-        writable_s = self._in_flight.claim_writable_s(now_s)
+        self.writable_s = writable_s = self._in_flight.claim_writable_s(now_s)
         for adapter in missing:
             self._bring(adapter, now_s)
         kv_s = self._in_flight.bring(requests, writable_s)
@@ -128,13 +130,17 @@ class OverlappedLoader(AdapterLoader):
             self._in_flight.hold_growth(request, step)
         self._in_flight.make_room(now_s)
         writable_s = self._in_flight.claim_writable_s(now_s)
+        self.writable_s = max(self.writable_s, writable_s)
         for request in requests:
             self._kv_ready_s[request.id] = max(self._kv_ready_s[request.id], writable_s)
 
-    def give_up(self, request: Request, step: int, now_s: float) -> None:
-        """An admitted request will give back its slots, maybe before the KV is there that it waits for."""
+    def give_up(self, request: Request, step: int, now_s: float, until_s: float = 0.0) -> None:
+        """An admitted request will give back its slots, maybe before the KV is there that it waits for.
+
+        `until_s` is when another copy into them ends.
+        """
         tokens = self._in_flight.own_tokens(request, step)
-        self._in_flight.give_up(tokens, self._kv_ready_s[request.id], now_s)
+        self._in_flight.give_up(tokens, max(self._kv_ready_s[request.id], until_s), now_s)
 
     def release(self, request: Request) -> None:
         """An admitted request has given back its memory."""

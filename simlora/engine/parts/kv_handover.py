@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 
 from simlora.core.request import Request
+from simlora.engine.clock import STORE
 from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
 from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_transfer import KvTransfers, Transfer
@@ -37,11 +39,6 @@ class KvSending(Part):
             yield f"{apart} needs placement=replicate_all: either pool serves all adapters"
         if isinstance(policies.eviction(), Swapper):
             yield f"{apart} needs an eviction that moves no KV to the host, such as eviction=lru"
-        if scenario.replica.host_kv_tokens:
-            yield (
-                f"{apart} needs replica.host_kv_bytes=0: KV from another replica does not wait for slots "
-                "that are being copied to the host"
-            )
         if scenario.replica.reserve == "padded":
             yield "replica.reserve is padded, must be full, peak or paged where prefill and decode are apart"
         if policies.merges and not policies.scheduler().pauses:
@@ -129,8 +126,8 @@ class KvStreaming(Part):
 class KvReceiving(Deferring):
     """Requests that another replica has prefilled, and whose KV is fetched once they are admitted (RECEIVING).
 
-    They join the running batch without a pass when KV and weights are there. Of these, weights may stall the replica,
-    as the loader has it; KV never does.
+    KV comes as soon as the slots can be written that it takes. They join the running batch without a pass when KV and
+    weights are there. Of these, weights may stall the replica, as the loader has it; KV never does.
     """
 
     def __init__(self, replica: Replica, loader: OverlappedLoader, transfers: KvTransfers) -> None:
@@ -170,6 +167,20 @@ class KvReceiving(Deferring):
                 self._charged.add(request.id)
             self._coming_kv[request.id] = transfer
             self.add(request, now_s, inf)
+            if loader.writable_s > now_s:
+                fetch = partial(self._fetch, request, transfer)
+                replica.clock.call(loader.writable_s, STORE, request.id, fetch)
+            else:
+                self._transfers.fetch(transfer, self)
+
+    def writes(self, request: Request) -> bool:
+        """Return whether the slots of a request that waits for its KV can be written, so that its copy may be there."""
+        coming = self._coming_kv.get(request.id)
+        return coming is None or coming.target is not None
+
+    def _fetch(self, request: Request, transfer: Transfer) -> None:
+        """The slots of a request can be written now, if it is still admitted."""
+        if self._coming_kv.get(request.id) is transfer:
             self._transfers.fetch(transfer, self)
 
     def arrive(self, request: Request) -> None:
@@ -202,12 +213,13 @@ class KvReceiving(Deferring):
     def stop(self, request: Request, now_s: float) -> bool:
         """A request is taken away; if its KV is not there yet, it is fetched again when it comes back."""
         coming = self._coming_kv.pop(request.id, None)
+        until_s = 0.0 if coming is None else self._transfers.give_back(coming)
+        self._loader.give_up(request, self._table.batch.step, now_s, until_s)
         if coming is None:
             self._waited(request, now_s)
             return True
         self._charged.discard(request.id)
         self.take(request, now_s)
-        self._transfers.give_back(coming)
         return False
 
     def _waited(self, request: Request, now_s: float) -> None:

@@ -51,12 +51,14 @@ class Transfer:
     """The KV of a request: it is kept by a part, and maybe on the way to another replica.
 
     `tokens` of it go there, those that are not cached there; 0: not known yet. `place` is that in the log; `wanted` is
-    whether it is still of use where it goes; `there` whether it has come there.
-    One that `streams` goes in `layers`, and is not there before `least_s`, as the last layer is computed late.
+    whether it is still of use where it goes; `there` whether it has come there. A copy begins and ends at `begin_s` and
+    `end_s`, which are infinite before. One that `streams` goes in `layers`, and is not there before `least_s`, as the
+    last layer is computed late.
     """
 
     __slots__ = (
         "begin_s",
+        "end_s",
         "layers",
         "least_s",
         "place",
@@ -76,7 +78,7 @@ class Transfer:
         self.target_id = -1
         self.wanted = self.there = self.streams = False
         self.layers = 1
-        self.begin_s, self.least_s = inf, -inf
+        self.begin_s, self.end_s, self.least_s = inf, -inf, -inf
 
 
 class KvTransfers:
@@ -191,18 +193,20 @@ class KvTransfers:
         self._asked += (kept for kept in together if kept.wanted)
         self._begin()
 
-    def give_back(self, kept: Transfer) -> None:
+    def give_back(self, kept: Transfer) -> float:
         """A replica no longer waits for KV that is not there: it stays where it was computed, to be fetched again.
 
-        What is sent layer by layer goes on.
+        What is sent layer by layer goes on. Return until when a copy that has begun writes slots; 0: none does.
         """
-        kept.target = None
+        kept.target, until_s = None, 0.0
         if not kept.streams:
+            until_s = max(kept.end_s, 0.0)
             kept.wanted = False
             if kept in self._asked:
                 self._asked.remove(kept)
             kept = Transfer(kept.request, kept.source, kept.place)
         self._kept[kept.request.id] = kept
+        return until_s
 
     def _layer_s(self, kept: Transfer) -> float:
         """Return how long a layer takes the links, or all of what goes in one."""
@@ -221,7 +225,7 @@ class KvTransfers:
                 continue
             self._out[source] = self._into[target] = kept
             now_s = kept.begin_s = self._begin_s[kept.place] = self._clock.now
-            end_s = now_s + kept.layers * self._layer_s(kept)
+            end_s = kept.end_s = now_s + kept.layers * self._layer_s(kept)
             self._clock.call(end_s, STORE, kept.request.id, partial(self._end, kept))
         self._asked = waiting
 
