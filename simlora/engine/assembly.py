@@ -255,7 +255,8 @@ class Assembly:
             yield PrefixCaching(replica, kv, self.outputs)
             if self.stores:
                 by_cost, swaps = scenario.cluster.kv_tiers.fetch == "by_cost", isinstance(kv, SwappedKV)
-                yield KvStoring(replica, kv, self.outputs, self.stores, by_cost, swaps, self.transfers)
+                elsewhere = None if self.transfers is None else self.transfers.keeps
+                yield KvStoring(replica, kv, self.outputs, self.stores, by_cost, swaps, elsewhere)
         if self.receives or scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):

@@ -8,7 +8,6 @@ from functools import partial
 from simlora.core.request import Request
 from simlora.engine.clock import STORE
 from simlora.engine.parts.kv_offload import PrefixCachingKV
-from simlora.engine.parts.kv_transfer import KvTransfers
 from simlora.engine.replica.link import Link
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
@@ -122,7 +121,7 @@ class KvStoring(Part):
     `accesses`. It is fetched from the store that saves the most time over computing it, if any does (`by_cost`), or
     always, from the nearest; a request that is admitted meanwhile waits for it. Until then it is kept on the host;
     where there is no room for more, requests have it fetched in the order in which they came, when others are admitted.
-    Nothing is looked for of requests whose KV another replica keeps (`transfers`).
+    Nothing is looked for of requests whose KV comes from the replica that has computed it (`kept_elsewhere`).
     Where KV `swaps`, a boundary is wanted when some has come to the host. `tokens_fetched` and `tokens_recomputed`
     count what was found in a store, and fetched or not: computing it is faster, or the host has no room for all.
 
@@ -159,9 +158,9 @@ class KvStoring(Part):
         accesses: Sequence[StoreAccess],
         by_cost: bool,
         swaps: bool,
-        transfers: KvTransfers | None = None,
+        kept_elsewhere: Callable[[Request], bool] | None = None,
     ) -> None:
-        self._transfers = transfers
+        self._kept_elsewhere = kept_elsewhere
         self._replica, self._clock, self._tree, self._link = replica, replica.clock, kv.tree, kv.host_link
         self._outputs, self._accesses, self._by_cost = outputs, accesses, by_cost
         self._writes: dict[Write, None] = {}  # under way
@@ -190,8 +189,8 @@ class KvStoring(Part):
 
     def on_queue(self, request: Request, waits: bool) -> None:
         if waits:
-            if self._transfers is not None and self._transfers.keeps(request):
-                return  # its KV comes from the replica that has computed it
+            if self._kept_elsewhere is not None and self._kept_elsewhere(request):
+                return
             self._unfetched[request.id] = request
             if next(iter(self._unfetched)) == request.id:
                 self._look(request)
