@@ -19,12 +19,21 @@ class CompletionLog:
     """A JSON object a line for each completion, in the order in which they ended."""
 
     def __init__(self, path: Path, base_model: str | None = None) -> None:
-        """Raise InputError for a file that cannot be written; `base_model` is that of entries without a model."""
+        """Raise InputError for a file that cannot be written, or has lines that are no entries.
+
+        `base_model` is that of entries without a model.
+        """
         self.path, self.written, self._base_model = path, 0, base_model
         try:
             self._file = path.open("a", encoding="utf-8")
         except OSError as error:
             raise InputError(f"{path} cannot be written: {error.strerror or error}") from None
+        try:
+            for _ in self.entries():  # now, and not after hours of traffic
+                pass
+        except InputError:
+            self._file.close()
+            raise
 
     def write(self, entry: Mapping[str, Any]) -> None:
         """Write one, so that it is kept whatever happens next."""
@@ -33,9 +42,19 @@ class CompletionLog:
         self.written += 1
 
     def entries(self) -> Iterator[dict[str, Any]]:
-        """Yield all entries, also those of an earlier process."""
-        with self.path.open(encoding="utf-8") as lines:
-            yield from map(json.loads, lines)
+        """Yield all entries, also those of an earlier process. Raises InputError for a line that is none."""
+        with self.path.open(encoding="utf-8", errors="replace") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    entry = None
+                if not isinstance(entry, dict) or not line.endswith("\n"):
+                    raise InputError(
+                        f"{self.path} line {number} is not whole, or not of simlora-record; "
+                        "delete it, or record into another file"
+                    )
+                yield entry
 
     def close(self) -> None:
         """Close the file."""

@@ -170,7 +170,9 @@ async def _events(answer: httpx.Response) -> AsyncIterator[bytes]:
 
 
 def _asked(client: httpx.AsyncClient, request: Request, body: bytes) -> httpx.Request:
-    url = httpx.URL(path=request.url.path, query=request.url.query.encode())
+    # As the client wrote it: a decoded path may be another one.
+    path, query = request.scope["raw_path"], request.scope["query_string"]
+    url = httpx.URL(raw_path=path + b"?" + query if query else path)
     headers = [each for each in request.headers.raw if each[0] not in HOP_BY_HOP]
     return client.build_request(request.method, url, headers=headers, content=body)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from simlora.core.errors import InputError
 from simlora.serving.completion_log import CompletionLog
@@ -269,3 +271,23 @@ def test_a_server_that_is_not_there_is_a_bad_gateway(log: CompletionLog) -> None
 def test_a_log_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written: No such file"):
         CompletionLog(tmp_path / "no" / "log.jsonl")
+
+
+@pytest.mark.parametrize("line", ['{"status": 200', "[]", '{"status": 200}'])
+def test_an_earlier_log_that_is_damaged_is_refused_before_anything_is_recorded(
+    tmp_path: Path, line: str
+) -> None:
+    """The last one is whole, but its end of line is missing, so that the next entry would be on the same line."""
+    path = tmp_path / "seen.log.jsonl"
+    path.write_text('{"status": 200}\n' + line)
+    with pytest.raises(InputError, match=r"seen\.log\.jsonl line 2 is not whole"):
+        CompletionLog(path)
+
+
+def test_a_path_is_handed_on_as_the_client_wrote_it(log: CompletionLog) -> None:
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        await Response(scope["raw_path"] + b"?" + scope["query_string"])(scope, receive, send)
+
+    with serves([echo]) as (address,):
+        found = asked_of(proxy(address, log), lambda client: client.get("/v1/files/a%2Fb?x=%2F"))
+    assert found.text == "/v1/files/a%2Fb?x=%2F"
