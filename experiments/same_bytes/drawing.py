@@ -12,6 +12,7 @@ import numpy as np
 from experiments.same_bytes import values
 from experiments.same_bytes.composed import SLOTS, System, system, systems
 from simlora.config.composing import choices
+from simlora.engine.replica_config import WRITE_POLICIES
 from simlora.engine.scenario import KV_HANDOVERS
 
 SHARE_UNMENDED = 0.05
@@ -308,6 +309,8 @@ def _put_beyond(draft: Draft) -> None:
         "0",
         "0.0",
     )
+    if hosts_keep and slots["eviction"] not in SWAPPERS:
+        draft.put("replica.host_kv_write_policy", draft.one(WRITE_POLICIES))
     if alone and hosts_keep and draft.happens(0.5):
         _put_drawn(draft, values.TIERS)
     if not {"until_missed", "cluster.prefill_replicas"} & keys.keys() and draft.happens(0.15):

@@ -202,7 +202,8 @@ class Assembly:
         if isinstance(eviction, Swapper):
             by_worth = partial(tree_by_worth, eviction, link, *blocks)
             return SwappedKV(rule, cache, batch, link, pooled, by_worth, self.recorder)
-        return PrefixCachingKV(rule, cache, batch, link, pooled, partial(PrefixTree, *blocks), self.recorder)
+        make_tree, through = partial(PrefixTree, *blocks), config.writes_through
+        return PrefixCachingKV(rule, cache, batch, link, pooled, make_tree, self.recorder, through)
 
     def _runners(self) -> tuple[ModelRunner, ModelRunner]:
         """Return what runs the model, and what the replica launches: that, or a wrapper that slows it down."""
@@ -254,9 +255,9 @@ class Assembly:
         if isinstance(kv, PrefixCachingKV):
             yield PrefixCaching(replica, kv, self.outputs)
             if self.stores:
-                by_cost, swaps = scenario.cluster.kv_tiers.fetch == "by_cost", isinstance(kv, SwappedKV)
+                by_cost = scenario.cluster.kv_tiers.fetch == "by_cost"
                 elsewhere = None if self.transfers is None else self.transfers.keeps
-                yield KvStoring(replica, kv, self.outputs, self.stores, by_cost, swaps, elsewhere)
+                yield KvStoring(replica, kv, self.outputs, self.stores, by_cost, elsewhere)
         if self.receives or scenario.cluster.may_fail or any(period_s is not None for period_s in periods):
             yield HandingOver(replica, self.on_move, loader if region is None else None)
         if isinstance(replica.runner, SlowRunner):

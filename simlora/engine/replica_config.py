@@ -12,6 +12,8 @@ from simlora.core.errors import InputError
 
 RESERVES = ("full", "peak", "paged", "padded")
 PREFIX_RESERVES = ("full", "paged")
+WRITE_POLICIES = ("write_back", "write_through")
+"""SGLang's names (--hicache-write-policy)."""
 """A peak would have to know when each of those that share KV leaves; padded tensors have nothing to share."""
 ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
 OWN_REGIONS = ("contiguous", "padded")
@@ -33,6 +35,8 @@ class ReplicaConfig:
     steps after a prefill during which the queue is left alone. `reserve`: full, peak, paged or padded.
     `block_size`, `watermark`, `preemption`: for paged. `prefix_caching`: whether KV outlives its request.
     `host_kv_tokens`: of cached KV that leaves HBM, the host keeps so much; 0: it is dropped.
+    `host_kv_write_policy`: write_back: KV is copied to the host when its slots are needed; write_through: when it is
+    computed, so that they are free at once.
     `target_modules`: what LoRA adapts.
     `max_loras`: distinct adapters in the running batch (vLLM's max_loras); None: no limit.
     `adapter_memory`: unified (in the pool), or `adapter_region_tokens` token slots of their own: contiguous,
@@ -56,6 +60,7 @@ class ReplicaConfig:
     preemption: str = "recompute"
     prefix_caching: bool = False
     host_kv_tokens: int = 0
+    host_kv_write_policy: str = "write_back"
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     adapter_tokenizers: bool = False
@@ -98,6 +103,11 @@ class ReplicaConfig:
     def surely_tokens(self) -> int:
         """Token slots below which a request and its adapter surely fit an empty replica; 0: none are sure."""
         return 0 if self.own_region else self.kv_token_budget - self.block_size - self.speculative_tokens
+
+    @property
+    def writes_through(self) -> bool:
+        """Whether KV is copied to the host as soon as it is computed."""
+        return self.host_kv_tokens > 0 and self.host_kv_write_policy == "write_through"
 
     @cached_property
     def surely_adapter_tokens(self) -> int:
@@ -143,6 +153,7 @@ class ReplicaConfig:
         for name, known in (
             ("reserve", RESERVES),
             ("preemption", PREEMPTIONS),
+            ("host_kv_write_policy", WRITE_POLICIES),
             ("adapter_memory", ADAPTER_MEMORIES),
         ):
             choice(f"replica.{name}", getattr(self, name), known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from math import inf
 
 from mypy_extensions import i64
 
@@ -26,11 +27,15 @@ class PrefixTree:
     by `worth`, by default least recently used first. They go to the host, which has room for
     `host_capacity_tokens` and drops the leaves of least worth. A segment on the host comes back when a request begins
     with it. `send(tokens, now, since)` starts the copy to the host of KV that is in HBM from `since` on, and returns
-    when it is complete. `comes_back` keeps the `frontier`, which orders the host's segments whose parent is in HBM (an
-    adapter need not be unless KV comes only `after_adapters`). `invalid_tokens` are in HBM while their adapter is not;
-    with `needs_adapter` they cannot be matched, nor what a request begins with whose adapter was not in HBM when it
-    arrived: `fetched` are those for which it was loaded then. A segment's last use is the end of its last request; with
-    `used_when_found`, the last match or, if only the request that added it used it, the end of that request.
+    when it is complete. With `write(tokens, now)` KV is copied when it is computed instead, and leaves without a copy;
+    `give_up(tokens, until, now)` says until when another copy may use its slots. Differs from such caches: what lies in
+    HBM as well takes no room of the host.
+
+    `comes_back` keeps the `frontier`, which orders the host's segments whose parent is in HBM (an adapter need not be
+    unless KV comes only `after_adapters`). `invalid_tokens` are in HBM while their adapter is not; with `needs_adapter`
+    they cannot be matched, nor what a request begins with whose adapter was not in HBM when it arrived: `fetched` are
+    those for which it was loaded then. A segment's last use is the end of its last request; with `used_when_found`, the
+    last match or, if only the request that added it used it, the end of that request.
 
     In token slots: `tokens` are in HBM or in flight to it, `held_tokens` of these are held by requests, and
     `host_tokens` are on the host, of which `awaited_tokens` are dropped last, as requests wait that begin with them.
@@ -56,6 +61,7 @@ class PrefixTree:
         "block_size",
         "fetched",
         "frontier",
+        "give_up",
         "held_tokens",
         "host_tokens",
         "invalid_tokens",
@@ -64,6 +70,7 @@ class PrefixTree:
         "marks",
         "segments",
         "tokens",
+        "write",
     )
 
     def __init__(
@@ -88,6 +95,8 @@ class PrefixTree:
         self.marks: i64 = 0
         self._host_capacity_tokens: i64 = host_capacity_tokens
         self._send = send
+        self.write: Callable[[int, float], float] | None = None
+        self.give_up: Callable[[int, float, float], None] | None = None
         self.listeners: tuple[TreeListener, ...] = ()
         self.fetched: Container[int] = ()
         self._branches: dict[int, Branch] = {}
@@ -266,6 +275,8 @@ class PrefixTree:
         segment = Segment(node, branch, chain.key(done), done, count, hashes, resident=False)
         segment.visits = 1
         segment.used_s, segment.ready_s = now_s, ready_s
+        if self.write is not None:
+            segment.copied_s = ready_s
         node.children[segment.key] = segment
         self.segments += 1
         self.host_tokens += self.size(segment)
@@ -323,7 +334,8 @@ class PrefixTree:
             self.invalid_tokens += tokens
         for listener in self.listeners:
             listener.added(tokens)
-        if isinstance(node, Segment) and node.users == node.visits == 1 and not node.children:
+        alone = isinstance(node, Segment) and node.users == node.visits == 1 and not node.children
+        if alone and isinstance(node, Segment) and self.write is None:
             node.count += count
             node.hashes += hashes
             return node
@@ -331,9 +343,19 @@ class PrefixTree:
         node.children[segment.key] = segment
         segment.users = segment.visits = 1
         segment.used_s = segment.ready_s = now_s
+        if self.write is not None:
+            segment.copied_s = self.write(tokens, now_s)
         node.resident_children += 1
         self.segments += 1
         return segment
+
+    def copied_s(self, request: Request) -> float:
+        """Return when all KV that a request holds is on the host, if it is copied there when it is computed."""
+        node, copied_s = self._held[request.id], 0.0
+        while isinstance(node, Segment):
+            copied_s = max(copied_s, node.copied_s)
+            node = node.parent
+        return copied_s
 
     def shared_tokens(self, request: Request) -> i64:
         """Return the tokens of a running request whose KV is in the tree."""
@@ -410,12 +432,23 @@ class PrefixTree:
         self.frontier.change(segment)
         self.frontier.add(segment)
         self._fit_host(now_s)
-        if self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
+        if segment.copied_s < inf:
+            self._leave_copied(segment, now_s)
+        elif self._send is not None and (self._is_there(segment) or segment.ready_s > now_s):
             there_s, segment.ready_s = segment.ready_s, self._send(tokens, now_s, segment.ready_s)
             for listener in self.listeners:
                 listener.sent(tokens, now_s, there_s, segment.ready_s)
         if segment.host_s > now_s:
             segment.ready_s = segment.host_s  # still on its way to the host: its copy to HBM has not begun
+
+    def _leave_copied(self, segment: Segment, now_s: float) -> None:
+        """A segment leaves HBM whose copy to the host has begun: its slots are free when no copy uses them."""
+        until_s = max(segment.copied_s, segment.ready_s)
+        segment.ready_s = segment.copied_s
+        if self.give_up is not None:
+            self.give_up(self.size(segment), until_s, now_s)
+        for listener in self.listeners:
+            listener.given_up(self.size(segment), until_s)
 
     def enter(self, segment: Segment, computed: bool = False) -> None:
         """Put a segment into HBM, copied or `computed` anew; the caller sets `ready_s`."""
@@ -483,6 +516,7 @@ class PrefixTree:
         upper.users, upper.visits, upper.mark = segment.users, segment.visits, segment.mark
         upper.awaited = segment.awaited
         upper.used_s, upper.ready_s, upper.host_s = segment.used_s, segment.ready_s, segment.host_s
+        upper.copied_s = segment.copied_s
         parent.children[segment.key] = upper
         segment.parent, segment.hashes = upper, hashes[blocks:]
         segment.before += blocks
@@ -515,6 +549,7 @@ class PrefixTree:
         for segment in upper.children.values():
             segment.parent = upper
         upper.ready_s = max(upper.ready_s, lower.ready_s)
+        upper.copied_s = max(upper.copied_s, lower.copied_s)
         self._discard_host_leaf(lower)
         if not upper.children:
             self._put_host_leaf(upper)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import inf
 
 from mypy_extensions import i64
 
@@ -79,6 +80,7 @@ class Segment(Node):
 
     Its first block has so many `before` it. Blocks that have `hashes` are those, others are numbers.
     `mark` lets a caller count a segment once; both parts of a segment that is cut have it.
+    `copied_s`: when a copy of it was or will be on the host, though it is in HBM; inf: it is copied when it leaves.
     `ends_match`: what a request was found to begin with has ended here, and what lies behind stays apart.
     """
 
@@ -86,6 +88,7 @@ class Segment(Node):
         "awaited",
         "before",
         "branch",
+        "copied_s",
         "count",
         "ends_match",
         "hashes",
@@ -113,6 +116,7 @@ class Segment(Node):
         self.mark: i64 = 0
         self.awaited: i64 = 0
         self.host_s = 0.0
+        self.copied_s = inf
         self.ends_match = False
 
     @property

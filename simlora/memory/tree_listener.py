@@ -18,6 +18,9 @@ class TreeListener:
     def sent(self, tokens: int, now_s: float, there_s: float, done_s: float) -> None:
         """KV that left HBM is copied to the host until `done_s`; where it had not come before `there_s`, it is not."""
 
+    def given_up(self, tokens: int, until_s: float) -> None:
+        """KV that left HBM has a copy on the host; another copy may use its slots until then."""
+
     def brought(self, tokens: int) -> None:
         """KV that was not cached comes to the host from elsewhere."""
 

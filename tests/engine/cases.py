@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, ReplicaConfig
+from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, WRITE_POLICIES, ReplicaConfig
 from simlora.engine.scenario import (
     KV_HANDOVERS,
     ClusterConfig,
@@ -533,6 +533,8 @@ def shared_prefixes(draw: st.DrawFn, **chosen: object) -> Case:
         kinds.append(divided(**(reserves | chosen)))
     case = draw(st.one_of(*kinds))
     case = case.but(host_kv_tokens=draw(st.sampled_from((0, 20, 100, 10_000))))
+    if case.eviction not in SWAPPERS:
+        case = case.but(host_kv_write_policy=draw(st.sampled_from(WRITE_POLICIES)))
     each = len(case.rows)
     tokens = draw(st.sampled_from((1, 2, 8))) * (case.block_size if case.reserve == "paged" else 1)
     case = case.but(prefix_caching=True, hash_block_tokens=tokens)
@@ -773,6 +775,7 @@ def pressed(
     known = COEFFICIENTS if exact else IRREGULAR
     slower = draw(st.sampled_from((1, 1, 4, 32)))
     sessions = draw(st.sampled_from((None, None, "abc")))
+    eviction = draw(st.sampled_from(evictions))
     return Case(
         rows=tuple(requests),
         ranks=ranks,
@@ -783,9 +786,10 @@ def pressed(
         preemption=draw(st.sampled_from(("recompute", "swap"))),
         scheduler=draw(st.sampled_from(schedulers)),
         loader=draw(st.sampled_from(loaders)),
-        eviction=draw(st.sampled_from(evictions)),
+        eviction=eviction,
         prefix_caching=True,
         host_kv_tokens=draw(st.sampled_from((20, 60, 10_000))),
+        host_kv_write_policy="write_back" if eviction in SWAPPERS else draw(st.sampled_from(WRITE_POLICIES)),
         sessions=None if sessions is None else tuple(sessions[i % 3] for i in range(len(requests))),
         block_hashes=tuple(hashes) if sessions is None else None,
         until_s=draw(ends),

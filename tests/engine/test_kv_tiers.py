@@ -71,6 +71,29 @@ def test_a_disk_serves_the_replicas_of_its_host_only():
     assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
 
 
+@pytest.mark.parametrize("policy, waits", [("write_back", 1), ("write_through", 0)])
+def test_kv_that_was_written_when_it_was_computed_leaves_without_a_copy(policy, waits):
+    """The second prompt drives the first out of HBM, and the third drives the second out and begins as the first."""
+    rows = [Row(4.0 * at, None, 9, 2, 2) for at in range(3)]
+    simulation = case(
+        *rows, hashes=((1, 4), (2, 8), (1, 4)), replicas=1, capacity=12, host_kv_write_policy=policy
+    ).simulation()
+    table, (replica,) = simulation.recorder.requests(), simulation.fleet.replicas
+    assert table.ttft_s[0] == chunks_s((0, 9))
+    assert table.ttft_s[1] == pytest.approx(waits * copy_s(8) + chunks_s((0, 9)))
+    assert table.ttft_s[2] == pytest.approx(waits * copy_s(8) + copy_s(8) + chunks_s((8, 1)))
+    assert table.cached_tokens.tolist() == [0, 0, 8]
+    assert (replica.host_link.kv_tokens_out, replica.host_link.kv_tokens_in) == (16, 8)
+
+
+def test_kv_that_leaves_before_its_copy_has_ended_keeps_its_slots_until_then():
+    rows = Row(0.0, None, 9, 1, 1), Row(0.0, None, 9, 1, 1)
+    of = {"replicas": 1, "capacity": 12, "max_num_seqs": 1, "host_kv_write_policy": "write_through"}
+    table = case(*rows, hashes=((1, 4), (2, 8)), **of).table()
+    assert copy_s(8) > 0
+    assert table.first_token_s[1] == pytest.approx(chunks_s((0, 9)) + copy_s(8) + chunks_s((0, 9)))
+
+
 def test_a_disk_has_what_hbm_and_the_host_have_no_room_for():
     """Each prompt drives the one before out of HBM, and that the one before it out of a host for eight tokens."""
     rows = tuple(Row(4.0 * i, None, 15, 2, 2) for i in range(4))

@@ -37,9 +37,12 @@ class PrefixCachingKV(InFlightKV):
         pooled: bool,
         make_tree: Callable[..., PrefixTree],
         recorder: Recorder,
+        write_through: bool = False,
     ) -> None:
         super().__init__(reservation, adapters, batch, host_link, pooled)
         self.tree = make_tree(send=self.send_out)
+        if write_through:
+            self.tree.write, self.tree.give_up = self.write_through, self.give_up
         adapters.on_change += (self.tree.adapter,)
         self._recorder = recorder
         self._coming: list[list[Segment]] = []  # KV on the host that requests being admitted begin with
@@ -57,6 +60,11 @@ class PrefixCachingKV(InFlightKV):
         done_s = self.host_link.send_kv(tokens, now_s)
         insort(self.copies, (done_s, tokens))
         return done_s
+
+    def write_through(self, tokens: int, now_s: float) -> float:
+        """Copy KV to the host that has just been computed; return when it is there."""
+        self.host_link.kv_tokens_out += tokens
+        return self.host_link.send_kv(tokens, now_s)
 
     def tokens(self) -> int:
         return self.reservation.used_tokens(self.batch.step) + self.tree.tokens

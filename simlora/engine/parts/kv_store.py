@@ -122,15 +122,15 @@ class KvStoring(Part):
     always, from the nearest; a request that is admitted meanwhile waits for it. Until then it is kept on the host;
     where there is no room for more, requests have it fetched in the order in which they came, when others are admitted.
     Nothing is looked for of requests whose KV comes from the replica that has computed it (`kept_elsewhere`).
-    Where KV `swaps`, a boundary is wanted when some has come to the host. `tokens_fetched` and `tokens_recomputed`
+    A boundary is wanted when some has come to the host. `tokens_fetched` and `tokens_recomputed`
     count what was found in a store, and fetched or not: computing it is faster, or the host has no room for all.
 
     Source: SGLang's HiCache, which prefetches from its third tier to the host when a request is queued, and writes
     through (write_through); LMCache, which writes to all of its tiers; vLLM's hashes of blocks, which have the adapter
     in them. Fetching by cost: Mooncake (FAST'25), whose scheduler compares the time of a transfer with that of a
-    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); KV that is written to a store
-    and leaves HBM later is copied to the host twice. What a prefill takes beside others, and behind them, is not in its
-    price.
+    prefill. Differs: a fetch is not given up when it is late (HiCache's wait_complete); with
+    host_kv_write_policy=write_back, KV that is written to a store and leaves HBM later is copied to the host twice.
+    What a prefill takes beside others, and behind them, is not in its price.
     """
 
     @staticmethod
@@ -157,7 +157,6 @@ class KvStoring(Part):
         outputs: Sequence[int],
         accesses: Sequence[StoreAccess],
         by_cost: bool,
-        swaps: bool,
         kept_elsewhere: Callable[[Request], bool] | None = None,
     ) -> None:
         self._kept_elsewhere = kept_elsewhere
@@ -165,7 +164,7 @@ class KvStoring(Part):
         self._outputs, self._accesses, self._by_cost = outputs, accesses, by_cost
         self._writes: dict[Write, None] = {}  # under way
         self._unfetched: dict[int, Request] = {}  # the waiting requests for whose KV the host has no room
-        self._swaps, self._lost, self._brought = swaps, False, False
+        self._lost = self._brought = False
         self.tokens_fetched = self.tokens_recomputed = 0
 
     def slow_down(self, factor: float) -> None:
@@ -262,11 +261,14 @@ class KvStoring(Part):
         self._tree.bring_to_host(request, found, ready_s, now_s)
         self._tree.keep(request)
         self.tokens_fetched += found - known
-        self._brought = self._swaps
+        self._brought = True
         return found
 
     def on_arrival(self) -> bool:
-        """Return whether KV has come to the host, which a swapper may bring to HBM at the next boundary."""
+        """Return whether KV has come to the host, which counts there from the next boundary on.
+
+        A swapper may bring it to HBM then.
+        """
         return self._brought
 
     def at_boundary(self, now_s: float) -> None:
@@ -293,7 +295,9 @@ class KvStoring(Part):
                 access.store.coming[write] = self._writes[write] = None
         if writes:
             least = min(write.start for write in writes)
-            self._call(self._link.send_kv(tokens - least, now_s), partial(self._from_host, writes))
+            through = self._replica.config.writes_through
+            there_s = self._tree.copied_s(request) if through else self._link.send_kv(tokens - least, now_s)
+            self._call(max(there_s, now_s), partial(self._from_host, writes))
 
     def _from_host(self, writes: Sequence[Write]) -> None:
         for write in writes:

@@ -67,6 +67,8 @@ class UnifiedSwapper(Part):
             return
         if not scenario.replica.prefix_caching:
             yield "eviction decides over cached KV too, which needs replica.prefix_caching=true"
+        if scenario.replica.writes_through:
+            yield "eviction moves KV to the host itself, which needs replica.host_kv_write_policy=write_back"
         if scenario.replica.adapter_memory != "unified" or scenario.replica.full_copies:
             yield (
                 "eviction decides over adapters and KV together, which needs replica.adapter_memory=unified and "
