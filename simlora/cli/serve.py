@@ -46,17 +46,8 @@ It listens on the loopback address unless --host says otherwise; there is no aut
 under way have five seconds, and then --record and --results are complete. docs/serving.md says what is modelled.
 Exit status: 0 done, 2 bad input, 130 interrupted before it served."""
 ONLY_SERVING = (
-    *(
-        "host",
-        "port",
-        "speed",
-        "tokenizer",
-        "output_tokens",
-        "in_order",
-        "max_model_len",
-        "served_model_name",
-    ),
-    *("record", "max_body_bytes"),
+    *("host", "port", "speed", "tokenizer", "output_tokens", "in_order", "max_model_len"),
+    *("served_model_name", "record", "max_body_bytes"),
 )
 """Options that say how requests come and are answered, or recorded."""
 INSTALL = "{} needs a web server: pip install 'simlora[serve]' ({} is not installed)"

@@ -12,9 +12,9 @@ from simlora.core.errors import InputError
 
 RESERVES = ("full", "peak", "paged", "padded")
 PREFIX_RESERVES = ("full", "paged")
+"""A peak would have to know when each of those that share KV leaves; padded tensors have nothing to share."""
 WRITE_POLICIES = ("write_back", "write_through")
 """SGLang's names (--hicache-write-policy)."""
-"""A peak would have to know when each of those that share KV leaves; padded tensors have nothing to share."""
 ADAPTER_MEMORIES = ("unified", "contiguous", "padded", "partition", "slots")
 OWN_REGIONS = ("contiguous", "padded")
 """Memory of their own that adapters have to be laid out in."""

@@ -321,7 +321,7 @@ class PrefixTree:
     def _grow(self, node: Node, chain: Chain, done: i64, now_s: float) -> Segment:
         """Add the blocks of a chain behind those `done` in HBM after a node; return the segment that has them.
 
-        They extend the node if only the adding request has ever used it.
+        They extend the node if only the adding request has ever used it, and it has no copy on the host.
         """
         count, hashes = chain.count - done, chain.hashes[done : chain.count]
         branch = node.branch if isinstance(node, Segment) else node
@@ -334,8 +334,8 @@ class PrefixTree:
             self.invalid_tokens += tokens
         for listener in self.listeners:
             listener.added(tokens)
-        alone = isinstance(node, Segment) and node.users == node.visits == 1 and not node.children
-        if alone and isinstance(node, Segment) and self.write is None:
+        unused = self.write is None and node.visits == 1 and not node.children
+        if unused and isinstance(node, Segment) and node.users == 1:
             node.count += count
             node.hashes += hashes
             return node

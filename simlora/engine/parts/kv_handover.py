@@ -126,7 +126,7 @@ class KvStreaming(Part):
 class KvReceiving(Deferring):
     """Requests that another replica has prefilled, and whose KV is fetched once they are admitted (RECEIVING).
 
-    KV comes as soon as the slots can be written that it takes. They join the running batch without a pass when KV and
+    The copy of KV begins once its slots can be written. Requests join the running batch without a pass when KV and
     weights are there. Of these, weights may stall the replica, as the loader has it; KV never does.
     """
 
