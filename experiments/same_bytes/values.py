@@ -7,15 +7,25 @@ ARGUMENTS = {
     ("autoscaler", "by_queue"): (
         "autoscaler.target_requests=3",
         "autoscaler.period_s=0.5",
-        "autoscaler.down_after_s=2",
+        "autoscaler.down_window_s=2",
     ),
     ("autoscaler", "by_adapters"): (
         "autoscaler.target_adapters=3",
         "autoscaler.period_s=0.5",
-        "autoscaler.down_after_s=2",
+        "autoscaler.down_window_s=2",
         "autoscaler.lag_s=1",
     ),
-    ("autoscaler", "by_waiting"): ("autoscaler.period_s=0.5", "autoscaler.down_after_s=2"),
+    ("autoscaler", "by_waiting"): (
+        "autoscaler.period_s=0.5",
+        "autoscaler.lag_s=0.5",
+        "autoscaler.down_window_s=2",
+        "autoscaler.up_replicas=1",
+        "autoscaler.up_share=null",
+        "autoscaler.up_period_s=1",
+        "autoscaler.down_replicas=1",
+        "autoscaler.down_share=null",
+        "autoscaler.down_period_s=1",
+    ),
     ("autoscaler", "by_slo"): (
         "autoscaler.ttft_s=0.3",
         "autoscaler.period_s=0.5",

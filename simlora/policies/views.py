@@ -418,6 +418,11 @@ class FleetView(ClusterView, Protocol):
         ...
 
     @property
+    def scaled(self) -> Sequence[tuple[float, int]]:
+        """Times and numbers by which the autoscaler has changed `on`, in order; a boot from zero is not one of them."""
+        ...
+
+    @property
     def unassigned(self) -> int:
         """Number of requests assigned to no replica, because none accepts requests now."""
         ...

@@ -114,12 +114,22 @@ BINDING = policies("placement", "by_speed", "by_max_rank", "random", "contiguous
 """Those that say which replicas may serve what."""
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "fixed": policy("scaling", "fixed"),
-    "by_queue": policy("scaling", "by_queue", target_requests=2, period_s=2**-3, down_after_s=2**-1),
+    "by_queue": policy("scaling", "by_queue", target_requests=2, period_s=2**-3, down_window_s=2**-1),
     "by_adapters": lambda: ByQueue(
-        target_adapters=1, target_requests=3, period_s=2**-3, down_after_s=2**-2, up_replicas=1, lag_s=2**-3
+        target_adapters=1, target_requests=3, period_s=2**-3, down_window_s=2**-2, up_replicas=1, lag_s=2**-3
     ),
     "by_waiting": lambda: ByQueue(
-        target_requests=None, target_waiting=1, period_s=2**-3, down_after_s=2**-2, up_replicas=1
+        target_requests=None,
+        target_waiting=1,
+        period_s=2**-3,
+        up_replicas=1,
+        up_share=None,
+        up_period_s=2**-2,
+        up_window_s=2**-3,
+        down_replicas=1,
+        down_select="min",
+        down_period_s=2**-2,
+        down_window_s=2**-2,
     ),
     "by_slo": policy("scaling", "by_slo", ttft_s=2**-2, period_s=2**-4, window_s=0.5, down_after_s=2**-2),
     "by_schedule": lambda: BySchedule(

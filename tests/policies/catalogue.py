@@ -28,7 +28,7 @@ ARGUMENTS: dict[str, dict] = {
         "target_waiting": 1,
         "target_adapters": 1,
         "period_s": 2**-4,
-        "down_after_s": 2**-1,
+        "down_window_s": 2**-1,
     },
     "BySlo": {"ttft_s": 2**-2, "period_s": 2**-4, "window_s": 0.5, "down_after_s": 2**-2},
     "RankDemand": {"operating_points": {8: 5500.0, 128: 4500.0}},

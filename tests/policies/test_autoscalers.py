@@ -10,6 +10,7 @@ from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.scaling.by_schedule import BySchedule
 from simlora.policies.scaling.by_slo import BySlo
 from simlora.policies.scaling.fixed import Fixed
+from simlora.policies.scaling.rules import ScalingRules
 from tests.policies.hand import Cluster
 
 
@@ -30,6 +31,7 @@ class Fleet(Cluster):
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
         self.unassigned = self.adapters_in_use = 0
+        self.scaled: list[tuple[float, int]] = []
         self.active = requests > 0
 
     def first_tokens_s(self, window_s: float) -> np.ndarray:
@@ -72,18 +74,19 @@ def test_by_queue_wants_as_many_as_have_the_target_of_requests_or_of_adapters_ea
     fleet = Fleet(on, requests)
     vars(fleet).update(more)
     targets = {"target_adapters": 4} if "adapters_in_use" in more else {}
-    assert ByQueue(target_requests=10, down_after_s=0, **targets).replicas(fleet) == wanted
+    assert ByQueue(target_requests=10, down_window_s=0, **targets).replicas(fleet) == wanted
 
 
 def test_by_queue_stays_where_a_metric_deviates_by_as_much_as_it_tolerates():
     wanted = [
-        ByQueue(target_requests=10, tolerance=0.25).replicas(Fleet(4, requests)) for requests in (50, 51, 30)
+        ByQueue(target_requests=10, up_tolerance=0.25, down_tolerance=0.25).replicas(Fleet(4, requests))
+        for requests in (50, 51, 30)
     ]
     assert wanted == [4, 6, 4]
 
 
 def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits():
-    policy = ByQueue(target_requests=None, target_waiting=5, down_after_s=0)
+    policy = ByQueue(target_requests=None, target_waiting=5, down_window_s=0)
     waiting = [policy.replicas(Fleet(2, 50, waits_s=[1.0] * count)) for count in (0, 5, 10, 13)]
     assert waiting == [1, 1, 2, 3]
     assert ByQueue(target_requests=10, target_waiting=5).replicas(Fleet(2, 50, waits_s=[1.0] * 13)) == 5
@@ -92,7 +95,7 @@ def test_of_waiting_requests_alone_one_replica_is_enough_where_none_waits():
 
 
 def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once():
-    policy = ByQueue(target_requests=10, down_after_s=300)
+    policy = ByQueue(target_requests=10, down_window_s=300)
     said = [
         policy.replicas(Fleet(on, requests, now_s))
         for now_s, on, requests in [
@@ -115,17 +118,102 @@ def test_by_queue_adds_nobody_because_of_what_it_said_before():
 
 
 def test_by_queue_goes_by_the_metrics_of_a_while_ago():
-    policy = ByQueue(target_requests=10, lag_s=30, down_after_s=0)
+    policy = ByQueue(target_requests=10, lag_s=30, down_window_s=0)
     load = [(0.0, 40), (15.0, 60), (30.0, 10), (45.0, 10), (60.0, 10)]
     assert [policy.replicas(Fleet(4, requests, now_s)) for now_s, requests in load] == [4, 4, 4, 6, 1]
 
 
 def test_by_queue_wants_none_only_when_no_request_was_there_for_long():
-    policy = ByQueue(target_requests=10, down_after_s=300, lag_s=15)
+    policy = ByQueue(target_requests=10, down_window_s=300, lag_s=15)
     came = Fleet(1, 0, 100.0)
     came.active = True
     assert [policy.replicas(fleet) for fleet in (came, Fleet(1, 0, 399.0))] == [1, 1]
     assert policy.replicas(Fleet(1, 0, 401.0)) == 0
+
+
+# How fast it may go -------------------------------------------------------------------------
+
+
+def rules(direction: str, **changes: object) -> ScalingRules:
+    known = {"replicas": 4, "share": 1.0, "period_s": 60, "select": "max", "window_s": 0, "tolerance": 0.1}
+    return ScalingRules(direction, **(known | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "changes, on, most",
+    [
+        ({}, 2, 6),
+        ({}, 8, 16),
+        ({"select": "min"}, 2, 4),
+        ({"select": "min"}, 8, 12),
+        ({"select": "disabled"}, 8, 8),
+        ({"share": None}, 8, 12),
+        ({"replicas": None, "share": 0.5}, 3, 5),
+        ({"replicas": None}, 0, 0),  # a share of none is none
+    ],
+)
+def test_the_most_replicas_that_rules_allow(changes, on, most):
+    assert rules("up", **changes).limit(on, [], 100.0) == most
+
+
+@pytest.mark.parametrize(
+    "changes, on, fewest",
+    [
+        ({}, 8, 0),
+        ({"share": 0.1}, 8, 4),
+        ({"share": 0.1, "select": "min"}, 20, 18),
+        ({"share": 0.1, "replicas": None}, 5, 4),  # int(5 x 0.9)
+        ({"share": None}, 3, -1),  # the cluster has its least
+        ({"select": "disabled"}, 8, 8),
+    ],
+)
+def test_the_fewest_replicas_that_rules_allow(changes, on, fewest):
+    assert rules("down", **changes).limit(on, [], 100.0) == fewest
+
+
+def test_a_change_uses_up_what_its_period_allows_until_it_is_that_old():
+    up, down = rules("up", share=None), rules("down", share=None)
+    added = [(10.0, 2), (50.0, 3)]
+    assert [up.limit(7, added, now_s) for now_s in (50.0, 69.9, 70.0, 109.9, 110.0)] == [7, 7, 8, 8, 11]
+    removed = [(50.0, -4)]
+    assert [down.limit(4, removed, now_s) for now_s in (60.0, 110.0)] == [4, 0]
+    assert up.limit(4, removed, 60.0) == 12, "four that are back, and four more"
+    assert rules("up", share=0.5, replicas=None).limit(6, [(50.0, 2)], 60.0) == 6, (
+        "half of the four that were"
+    )
+    assert rules("down", share=None).limit(9, [(50.0, 3)], 60.0) == 2, "three that came, and four of six"
+
+
+def test_one_a_minute_is_removed_however_often_the_policy_decides():
+    policy = ByQueue(target_requests=10, down_window_s=0, down_replicas=1, down_share=None, down_period_s=60)
+    fleet, said = Fleet(5, 5), []
+    for now_s in (0.0, 15.0, 30.0, 45.0, 60.0, 75.0):
+        fleet.now_s = now_s
+        said.append(policy.replicas(fleet))
+        if said[-1] != fleet.on:
+            fleet.scaled.append((now_s, said[-1] - fleet.on))
+        fleet.on = said[-1]
+    assert said == [4, 4, 4, 4, 3, 3]
+
+
+def test_it_goes_up_only_to_the_lowest_result_of_a_window():
+    policy = ByQueue(target_requests=10, up_window_s=60, down_window_s=0)
+    load = [(0.0, 20), (15.0, 60), (59.0, 60), (60.0, 50), (75.0, 90), (119.0, 90)]
+    assert [policy.replicas(Fleet(2, requests, now_s)) for now_s, requests in load] == [2, 2, 2, 5, 5, 5]
+
+
+def test_a_metric_may_miss_its_target_by_more_in_one_direction_than_in_the_other():
+    policy = ByQueue(target_requests=10, up_tolerance=0.3, down_tolerance=0.0, down_window_s=0)
+    assert [policy.replicas(Fleet(4, requests)) for requests in (52, 53, 39, 30)] == [4, 6, 4, 3]
+
+
+def test_rules_without_a_limit_are_refused():
+    with pytest.raises(InputError, match=r"autoscaler.down_replicas and autoscaler.down_share are null"):
+        ByQueue(down_share=None)
+    with pytest.raises(InputError, match=r"autoscaler.up_select is 'most'"):
+        ByQueue(up_select="most")
+    with pytest.raises(InputError, match=r"autoscaler.down_share is 1.5"):
+        ByQueue(down_share=1.5)
 
 
 # By SLO -------------------------------------------------------------------------------------
@@ -182,6 +270,3 @@ def test_by_schedule_wants_what_the_last_step_says_and_may_begin_anew(every_s, n
     over = every_s is None and now_s == 10_000
     assert BySchedule(DAY, every_s=every_s).replicas(Fleet(1, now_s=now_s)) == (3 if over else wanted)
     assert BySchedule(DAY[1:]).replicas(Fleet(2, now_s=10)) == 3, "before the first step as after the last"
-
-
-# What they are told -------------------------------------------------------------------------

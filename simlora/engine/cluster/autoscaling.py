@@ -26,6 +26,9 @@ class Autoscaling:
     Replicas are added in order of their numbers and removed in reverse, but booting ones before open ones. A replica
     that drains takes no more requests, and is off when it has none; until then it can be taken back at once. A replica
     that has been off comes back with nothing in its memory.
+    Source: Kubernetes removes pods that are not ready before ready ones (its ReplicaSet controller; then by the cost of
+    deletion and by age, here by number), and lets a pod end its requests (terminationGracePeriodSeconds, here without
+    end). A pod that ends is never taken back there.
     """
 
     def __init__(
@@ -86,7 +89,9 @@ class Autoscaling:
         for moment in self._clock.every(period_s, SCALING, self._recorder.all_ended):
             yield moment
             if not self._recorder.all_ended():
-                self._adjust(self._wanted())
+                change = self._adjust(self._wanted())
+                if change:
+                    self._fleet.scaled.append((self._clock.now, change))
 
     def finalize(self, now_s: float) -> None:
         """The run was over at that time: count for how long replicas are paid."""
@@ -101,8 +106,11 @@ class Autoscaling:
         self._fleet.arrived = False
         return min(max(wanted, least), len(self.on_s))
 
-    def _adjust(self, wanted: int) -> None:
-        """Add or remove replicas until as many as wanted are on or booting, as far as there are hosts."""
+    def _adjust(self, wanted: int) -> int:
+        """Add or remove replicas until as many as wanted are on or booting, as far as there are hosts; return how many.
+
+        They are negative when replicas are removed.
+        """
         fleet = self._fleet
         before = fleet.provisioned
         while fleet.provisioned < wanted:
@@ -121,6 +129,7 @@ class Autoscaling:
             self._remove_last()
         if fleet.provisioned != before:
             self._note(f"{wanted} wanted")
+        return fleet.provisioned - before
 
     def _remove_last(self) -> None:
         """Call off the last boot, or let the last open replica drain."""

@@ -241,6 +241,10 @@ class ClusterView:
         return self._fleet.provisioned
 
     @property
+    def scaled(self) -> Sequence[tuple[float, int]]:
+        return self._fleet.scaled
+
+    @property
     def unassigned(self) -> int:
         return len(self._fleet.unassigned)
 

@@ -8,7 +8,11 @@ from simlora.metrics.recorder import Recorder
 
 
 class OutstandingLimit:
-    """Rejects a request that arrives when `cluster.max_outstanding` others wait or run."""
+    """Rejects a request that arrives when `cluster.max_outstanding` others wait or run.
+
+    Source: TGI's --max-concurrent-requests and SGLang's --max-queued-requests, which answer at once that the server is
+    overloaded; differs: it counts the whole cluster, as a gateway can, and SGLang's counts waiting requests alone.
+    """
 
     def __init__(self, config: ClusterConfig, recorder: Recorder) -> None:
         assert config.max_outstanding is not None, "without a number there is no limit"
