@@ -2,7 +2,9 @@
 
 `python -m experiments.serving.routed --litellm PATH`: PATH is the proxy's program, from `pip install 'litellm[proxy]'`
 in an environment of its own. Each rule serves the same requests, of adapters whose popularity is Zipf's. Printed are
-the requests and the distinct adapters of each replica, the loads, and first tokens in simulated time.
+the requests/s that reached the replicas, the requests and the distinct adapters of each, the loads, and first tokens in
+simulated time. The proxy serves few requests a second: the replicas run slower than real time (`--speed`), so that it
+is not the proxy that is measured.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from experiments.serving.load import PROMPT_TOKENS, arrivals_s, load, run
 from experiments.studies.command import command, option
 from simlora.api import simulate
 
-REPLICAS, ADAPTERS = 4, 50
+REPLICAS, ADAPTERS, RANK = 4, 50, 8
 REPLICA = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=8"),
     *("replica.adapter_tokenizers=false", f"cluster.replicas={REPLICAS}", "report=false"),
@@ -78,9 +80,9 @@ def started(command: Sequence[str], ready: str, **environment: str) -> Iterator[
 
 
 def live(
-    litellm: str, strategy: str, adapters: Sequence[str], rate_rps: float, tokens: int
+    litellm: str, strategy: str, adapters: Sequence[str], rate_rps: float, tokens: int, speed: float
 ) -> tuple[str, ...]:
-    """Return a row of what the replicas saw behind LiteLLM."""
+    """Return a row of what the replicas saw behind LiteLLM, in simulated time, `speed` seconds of it in a second."""
     first = free_ports(REPLICAS + 1)
     address = f"http://127.0.0.1:{first + REPLICAS}"
     with tempfile.TemporaryDirectory() as name:
@@ -102,8 +104,8 @@ def live(
         }
         (folder / "litellm.yaml").write_text(yaml.safe_dump(config))
         serve = [sys.executable, "-m", "simlora.cli.serve", "--per-replica", "--port", str(first)]
-        serve += ["--results", str(folder / "out"), *REPLICA]
-        serve += ["workload=per_adapter", f"workload.adapters={ADAPTERS}"]
+        serve += ["--speed", str(speed), "--results", str(folder / "out"), *REPLICA]
+        serve += ["workload=per_adapter", f"workload.adapters={ADAPTERS}", f"workload.ranks=[{RANK}]"]
         proxy = [litellm, "--config", str(folder / "litellm.yaml"), "--port", str(first + REPLICAS)]
         local = {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -113,7 +115,7 @@ def live(
             started(serve, f"http://127.0.0.1:{first}/health"),
             started(proxy, f"{address}/health/liveliness", **local),
         ):
-            seen = run(load(address, rate_rps, tokens, adapters, len(adapters)))
+            seen = run(load(address, rate_rps * speed, tokens, adapters, len(adapters)))
         tables, loads = [], 0
         for replica in range(REPLICAS):
             out = folder / "out" / str(replica)
@@ -130,7 +132,7 @@ def offline(router: str, adapters: Sequence[str], rate_rps: float, tokens: int) 
             {
                 "arrival_s": arrivals_s(rate_rps, len(adapters)),
                 "adapter": adapters,
-                "rank": 8,
+                "rank": RANK,
                 "prompt_tokens": PROMPT_TOKENS,
                 "output_tokens": tokens,
             }
@@ -141,7 +143,9 @@ def offline(router: str, adapters: Sequence[str], rate_rps: float, tokens: int) 
 
 def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
     by_replica = requests.groupby("replica")["adapter"]
+    between_s = requests["arrival_s"].max() - requests["arrival_s"].min()
     return (
+        f"{(len(requests) - 1) / between_s:.1f}",
         " ".join(map(str, by_replica.size())),
         " ".join(map(str, by_replica.nunique())),
         str(loads),
@@ -153,21 +157,28 @@ def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
 @command(
     option("--litellm", default="litellm", help="the proxy's program (default: litellm)"),
     option("--requests", type=int, default=1000),
-    option("--rate", type=float, default=20.0, help="requests/s (default: 20)"),
+    option("--rate", type=float, default=20.0, help="requests/s of simulated time (default: 20)"),
+    option(
+        "--speed",
+        type=float,
+        default=0.1,
+        help="seconds that the live replicas simulate in one (default: 0.1, as the proxy takes a tenth of a second "
+        "a request)",
+    ),
     option("--tokens", type=int, default=40, help="of each answer (default: 40)"),
     about=__doc__,
 )
-def main(litellm: str, requests: int, rate: float, tokens: int) -> None:
+def main(litellm: str, requests: int, rate: float, speed: float, tokens: int) -> None:
     """Measure and print."""
     adapters = drawn(requests, seed=0)
-    print("| rule | requests of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |")
-    print("|---|---|---|---|---|---|---|")
+    print("| rule | requests/s | of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |")
+    print("|---|---|---|---|---|---|---|---|")
 
     def say(row: tuple[str, ...]) -> None:
         print(f"| {' | '.join(row)} |", flush=True)
 
     for strategy, router in RULES.items():
-        say(live(litellm, strategy, adapters, rate, tokens))
+        say(live(litellm, strategy, adapters, rate, tokens, speed))
         say(offline(router, adapters, rate, tokens))
     say(offline("adapter_affinity", adapters, rate, tokens))
 

@@ -244,6 +244,27 @@ def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots():
 # What an autoscaler sees --------------------------------------------------------------------
 
 
+class Seeing(Scripted):
+    """Keeps what it is told of its own changes, before each decision."""
+
+    def replicas(self, view: FleetView) -> int:
+        self.changes = list(view.scaled)
+        return super().replicas(view)
+
+
+def test_its_own_changes_as_far_as_the_cluster_followed_them():
+    """Of five wanted three are there, and of none one stays; what stays the same is no change."""
+    scaler = Seeing(1, 5, 2, 2, 0)
+    case((long(), row(2.0)), scaler).run()
+    assert scaler.changes == [(0.25, 2), (0.5, -1), (1.0, -1)]
+
+
+def test_a_boot_from_zero_is_not_a_change_of_its_own():
+    scaler = Seeing(0, 0, 2)
+    case((row(0.1), row(3.0)), scaler, least_replicas=0).run()
+    assert scaler.changes == [(0.5, 1)]
+
+
 def test_the_adapters_that_requests_ask_for_wherever_they_are():
     """Two requests of an adapter run and wait, and one of another waits; the base model is none."""
 
