@@ -171,7 +171,9 @@ def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
 def main(litellm: str, requests: int, rate: float, speed: float, tokens: int) -> None:
     """Measure and print."""
     adapters = drawn(requests, seed=0)
-    print("| rule | requests/s | of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |")
+    print(
+        "| rule | requests/s | of each replica | adapters of each | loads | TTFT p50, ms | p95, ms | failed |"
+    )
     print("|---|---|---|---|---|---|---|---|")
 
     def say(row: tuple[str, ...]) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib import metadata
-from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -199,16 +198,20 @@ def slowness_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] 
 
 
 def scaling_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] | None:
-    """Return how many replicas were on; None without an autoscaler."""
+    """Return how many replicas were on, those of failed hosts left out; None without an autoscaler.
+
+    `changes`: decisions that changed the desired number.
+    """
     scaling = simulation.autoscaling
     if not scaling.active:
         return None
-    rows = simulation.recorder.journal.scaled
+    rows = [row for row in simulation.recorder.journal.scaled if row.time_s <= makespan_s]
+    lasted_s = np.diff([*(row.time_s for row in rows), makespan_s])
     return {
-        "changes": sum(before.on != after.on for before, after in pairwise(rows)),
+        "changes": len(simulation.fleet.scaled),
         "boots": scaling.boots,
         "boot_s": simulation.scenario.scaling.boot_s,
-        "mean_on": float(scaling.on_s.sum()) / makespan_s if makespan_s > 0 else None,
+        "mean_on": float(lasted_s @ [row.on for row in rows]) / makespan_s if makespan_s > 0 else None,
         "most_on": max(row.on for row in rows),
         "least_on": min(row.on for row in rows),
     }

@@ -15,6 +15,7 @@ RENAMED = {
     "replica.memory_utilisation": "replica.gpu_memory_utilization",
     "replica.block_tokens": "replica.block_size",
     "cluster.others": "cluster.replica_groups",
+    "autoscaler.down_after_s": "autoscaler.down_window_s",
 }
 """Keys by the names that they had before, which are refused with the new one named."""
 _ALIKE = 0.7

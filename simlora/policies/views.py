@@ -413,13 +413,16 @@ class FleetView(ClusterView, Protocol):
     """The cluster as an autoscaler sees it; arrays `[replicas]` cover every replica that could exist."""
 
     @property
-    def on(self) -> int:
-        """Number of replicas that accept requests or are booting."""
+    def desired(self) -> int:
+        """Number of replicas that the autoscaler wanted last, or 1 after a boot from zero.
+
+        While hosts have failed, fewer may accept requests or boot.
+        """
         ...
 
     @property
     def scaled(self) -> Sequence[tuple[float, int]]:
-        """Times and numbers by which the autoscaler has changed `on`, in order; a boot from zero is not one of them."""
+        """Times and numbers by which the autoscaler has changed `desired`, in order, without boots from zero."""
         ...
 
     @property

@@ -73,6 +73,25 @@ def test_an_autoscaler_saves_what_is_off_and_says_how_many_were_on():
     assert result.scaling.on.tolist() == [1, 3, 3, 3]
 
 
+def test_changes_are_decisions_and_the_mean_lies_between_the_least_and_the_most():
+    """One is on, then three, then one; a host fails meanwhile and comes back."""
+    steps = "[{at_s: 0, replicas: 1}, {at_s: 30, replicas: 3}, {at_s: 75, replicas: 1}]"
+    set = (
+        f"autoscaler.steps={steps}",
+        "cluster.start_s=10",
+        "cluster.failures=[{host: 1, at_s: 50, until_s: 55}]",
+    )
+    result = simlora.simulate([*SHORT, "cluster.replicas=3", "autoscaler=by_schedule", *set])
+    scaling, rows = result.summary["scaling"], result.scaling
+    assert (scaling["changes"], scaling["boots"]) == (2, 2)
+    assert scaling["least_on"] == 1 < scaling["mean_on"] < scaling["most_on"] == 3
+    fails = rows[rows.time_s.between(50, 55)]
+    assert (fails.on.tolist(), fails.reason.tolist()) == ([2, 3], ["a host has failed", "a host is back"])
+    assert (rows.on == rows.serving + rows.booting).all()
+    counts = rows[["on", "serving", "booting", "draining"]]
+    assert not counts.eq(counts.shift()).all(axis=1).any(), "each row is a change"
+
+
 def test_tenants_have_their_own_figures():
     classes = "slo.classes=[{name: gold, share: 0.2, ttft_s: 0.2}, {name: free, share: 0.8, ttft_s: 30}]"
     result = simlora.simulate([*SHORT, classes, "workload.arrivals.rate_rps=3"])

@@ -7,6 +7,7 @@ import pytest
 
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.scaling.base import Autoscaler
+from simlora.policies.scaling.by_queue import ByQueue
 from simlora.policies.views import FleetView
 from tests.engine.by_hand import load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
@@ -24,10 +25,18 @@ class Scripted(Autoscaler):
         self.first_tokens_s: list[list[float]] = []
 
     def replicas(self, view: FleetView) -> int:
-        self.seen.append((view.now_s, view.on))
+        self.seen.append((view.now_s, view.desired))
         self.waits_s.append(view.waits_s.tolist())
         self.first_tokens_s.append(view.first_tokens_s(self.tokens_of_s).tolist())
         return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+
+
+class Seeing(Scripted):
+    """Keeps what it is told of its own changes, before each decision."""
+
+    def replicas(self, view: FleetView) -> int:
+        self.changes = list(view.scaled)
+        return super().replicas(view)
 
 
 def case(rows: tuple[Row, ...], scaler: Autoscaler | str, **changes: object) -> Case:
@@ -241,19 +250,39 @@ def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots():
     assert simulation.recorder.requests().first_token_s[0] == pytest.approx(0.15 + 0.2 + prefill_s(9))
 
 
+# Hosts that fail, and limits ----------------------------------------------------------------
+
+
+def test_a_failed_replica_is_replaced_at_the_next_decision_and_one_too_many_when_its_host_is_back():
+    """Two are wanted all the time. The second fails at 0.3 s, the third takes its place, and goes after 0.9 s."""
+    scaler = Seeing(2)
+    simulation = case((long(), row(2.0)), scaler, failures=((1, 0.3, 0.9),)).simulation()
+    assert scaler.changes == [], "the number that it wants has not changed"
+    assert scalings(simulation)[:5] == [
+        (0.0, 2, 2, 0, 0),
+        (0.3, 1, 1, 0, 0),
+        (0.5, 2, 1, 1, 0),
+        (0.5 + BOOT_S, 2, 2, 0, 0),
+        (0.9, 3, 3, 0, 0),
+    ]
+    assert scalings(simulation)[5][:2] == (1.0, 2)
+
+
+def test_limits_hold_for_changes_of_the_number_and_not_for_replacements():
+    """One more in a second, whatever is asked for; of two that fail both are replaced at once."""
+    scaler = ByQueue(target_requests=1, period_s=0.25, up_replicas=1, up_period_s=1.0)
+    rows = tuple(row(0.0, output_tokens=400) for _ in range(4))
+    simulation = case(rows, scaler, replicas=6, failures=((0, 2.3, None), (1, 2.3, None))).simulation()
+    decided = [(at_s, on) for at_s, on, *_ in scalings(simulation) if at_s % 0.25 == 0]
+    assert decided[:4] == [(0.0, 1), (0.25, 2), (1.25, 3), (2.25, 4)]
+    assert (2.5, 4) in decided, "two of the four were gone"
+
+
 # What an autoscaler sees --------------------------------------------------------------------
 
 
-class Seeing(Scripted):
-    """Keeps what it is told of its own changes, before each decision."""
-
-    def replicas(self, view: FleetView) -> int:
-        self.changes = list(view.scaled)
-        return super().replicas(view)
-
-
 def test_its_own_changes_as_far_as_the_cluster_followed_them():
-    """Of five wanted three are there, and of none one stays; what stays the same is no change."""
+    """Of five wanted three can be, and of none one stays; what stays the same is no change."""
     scaler = Seeing(1, 5, 2, 2, 0)
     case((long(), row(2.0)), scaler).run()
     assert scaler.changes == [(0.25, 2), (0.5, -1), (1.0, -1)]

@@ -1,5 +1,6 @@
 """Autoscalers on hand-made fleets: how many replicas they want, and when."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,11 +16,11 @@ from tests.policies.hand import Cluster
 
 
 class Fleet(Cluster):
-    """`on` of eight replicas, with so many requests, at a time."""
+    """`desired` of eight replicas, with so many requests, at a time."""
 
     def __init__(
         self,
-        on: int,
+        desired: int,
         requests: int = 0,
         now_s: float = 0.0,
         *,
@@ -27,7 +28,7 @@ class Fleet(Cluster):
         had_s: Sequence[float] = (),
     ) -> None:
         super().__init__((requests, *(0,) * 7))
-        self.on, self.now_s = on, now_s
+        self.desired, self.now_s = desired, now_s
         self.waits_s, self._had_s = np.array(waits_s), np.array(had_s)
         self.asked: list[float] = []
         self.unassigned = self.adapters_in_use = 0
@@ -53,6 +54,7 @@ def test_fixed_wants_all_and_never_looks():
         (2, 20, {}, 2),  # ten each, as they should
         (2, 21, {}, 2),  # within a tenth of it
         (2, 23, {}, 3),
+        (18, 162, {}, 18),  # a tenth below, and no rounding
         (2, 60, {}, 6),
         (2, 990, {}, 6),  # at most four more at once
         (8, 990, {}, 16),  # or as many again, if that is more; the cluster keeps it to what there is
@@ -111,10 +113,19 @@ def test_by_queue_goes_down_to_the_most_of_the_last_minutes_and_up_at_once():
     assert said == [5, 6, 6, 4, 4, 1, 5]
 
 
-def test_by_queue_adds_nobody_because_of_what_it_said_before():
-    """Of eight four have failed since, and the four that are left have less to do than they could."""
-    policy = ByQueue(target_requests=10)
-    assert [policy.replicas(Fleet(8, 80)), policy.replicas(Fleet(4, 20, 15.0))] == [8, 4]
+def test_with_behavior_by_queue_goes_up_to_what_is_needed_now_and_without_it_to_what_was_needed_lately():
+    load = [(0.0, 1, 60), (15.0, 5, 20), (30.0, 4, 45), (301.0, 4, 45), (314.0, 4, 45), (331.0, 8, 200)]
+    said = {}
+    for behavior in (True, False):
+        policy = ByQueue(target_requests=10, behavior=behavior)
+        said[behavior] = [policy.replicas(Fleet(on, requests, now_s)) for now_s, on, requests in load]
+    assert said == {True: [5, 5, 5, 5, 5, 16], False: [4, 6, 6, 5, 5, 16]}
+
+
+def test_without_behavior_a_decision_doubles_the_number_or_makes_it_four():
+    policy = ByQueue(target_requests=10, behavior=False)
+    assert [policy.replicas(Fleet(on, 990)) for on in (0, 1, 2, 3, 5)] == [4, 4, 4, 6, 10]
+    assert ByQueue(target_requests=10, behavior=False).replicas(Fleet(8, 20)) == 2, "and may empty it at once"
 
 
 def test_by_queue_goes_by_the_metrics_of_a_while_ago():
@@ -135,7 +146,7 @@ def test_by_queue_wants_none_only_when_no_request_was_there_for_long():
 
 
 def rules(direction: str, **changes: object) -> ScalingRules:
-    known = {"replicas": 4, "share": 1.0, "period_s": 60, "select": "max", "window_s": 0, "tolerance": 0.1}
+    known = {"replicas": 4, "share": 1.0, "period_s": 60}
     return ScalingRules(direction, **(known | changes))  # type: ignore[arg-type]
 
 
@@ -190,9 +201,9 @@ def test_one_a_minute_is_removed_however_often_the_policy_decides():
     for now_s in (0.0, 15.0, 30.0, 45.0, 60.0, 75.0):
         fleet.now_s = now_s
         said.append(policy.replicas(fleet))
-        if said[-1] != fleet.on:
-            fleet.scaled.append((now_s, said[-1] - fleet.on))
-        fleet.on = said[-1]
+        if said[-1] != fleet.desired:
+            fleet.scaled.append((now_s, said[-1] - fleet.desired))
+        fleet.desired = said[-1]
     assert said == [4, 4, 4, 4, 3, 3]
 
 
@@ -207,13 +218,41 @@ def test_a_metric_may_miss_its_target_by_more_in_one_direction_than_in_the_other
     assert [policy.replicas(Fleet(4, requests)) for requests in (52, 53, 39, 30)] == [4, 6, 4, 3]
 
 
-def test_rules_without_a_limit_are_refused():
-    with pytest.raises(InputError, match=r"autoscaler.down_replicas and autoscaler.down_share are null"):
-        ByQueue(down_share=None)
-    with pytest.raises(InputError, match=r"autoscaler.up_select is 'most'"):
-        ByQueue(up_select="most")
-    with pytest.raises(InputError, match=r"autoscaler.down_share is 1.5"):
-        ByQueue(down_share=1.5)
+@pytest.mark.parametrize("behind_s, fewest", [(59.9, 2), (60.0, 5)])
+@pytest.mark.parametrize("at_s, most", [(99.9, 7), (100.0, 4)])
+def test_a_result_counts_until_it_is_as_old_as_the_window_of_its_direction(behind_s, fewest, at_s, most):
+    """Of windows of 60 and 100 s each has the results that are younger than it."""
+    known = {"target_requests": 10, "up_window_s": 60, "down_window_s": 100}
+    up, down = ByQueue(**known), ByQueue(**known)
+    up.replicas(Fleet(2, 20, 0.0))
+    assert up.replicas(Fleet(2, 50, behind_s)) == fewest
+    down.replicas(Fleet(7, 70, 0.0))
+    assert down.replicas(Fleet(7, 40, at_s)) == most
+
+
+def test_one_limit_is_the_only_one():
+    """As in a manifest, whose policies take the place of Kubernetes' own."""
+    one = ByQueue(target_requests=10, up_replicas=1, down_replicas=1, down_window_s=0)
+    assert [one.replicas(Fleet(4, requests)) for requests in (990, 0)] == [5, 3]
+    assert ByQueue(target_requests=10, up_share=0.25).replicas(Fleet(4, 990)) == 5
+    assert ByQueue(target_requests=10, up_select="disabled").replicas(Fleet(4, 990)) == 4
+
+
+@pytest.mark.parametrize(
+    "changes, sentence",
+    [
+        ({"up_select": "most"}, "autoscaler.up_select is 'most'"),
+        ({"down_share": 1.5}, "autoscaler.down_share is 1.5"),
+        ({"behavior": False, "up_replicas": 2}, "autoscaler.behavior is false, which leaves"),
+        ({"behavior": False, "up_window_s": 2}, "need autoscaler.behavior=true"),
+        ({"behavior": False, "down_select": "disabled"}, "need autoscaler.behavior=true"),
+        ({"behavior": "no"}, "autoscaler.behavior is 'no', must be true or false"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(changes, sentence):
+    with pytest.raises(InputError, match=re.escape(sentence)):
+        ByQueue(**changes)
+    assert ByQueue(behavior=False, down_window_s=60, up_tolerance=0.2).up.tolerance == 0.2
 
 
 # By SLO -------------------------------------------------------------------------------------

@@ -25,10 +25,11 @@ class Autoscaling:
 
     Replicas are added in order of their numbers and removed in reverse, but booting ones before open ones. A replica
     that drains takes no more requests, and is off when it has none; until then it can be taken back at once. A replica
-    that has been off comes back with nothing in its memory.
-    Source: Kubernetes removes pods that are not ready before ready ones (its ReplicaSet controller; then by the cost of
-    deletion and by age, here by number), and lets a pod end its requests (terminationGracePeriodSeconds, here without
-    end). A pod that ends is never taken back there.
+    that has been off comes back with nothing in its memory. A replica whose host has failed is replaced at the next
+    decision, whatever limits the policy has: the desired number is the same. When the host returns, it is one too many.
+    Source: Kubernetes' ReplicaSet controller, which keeps as many pods as desired. It removes pods that are not ready
+    before ready ones (then by the cost of deletion and by age, here by number), and lets a pod end its requests
+    (terminationGracePeriodSeconds, here without end). Differs: there a pod that ends is never taken back.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class Autoscaling:
 
     def _leave_zero(self) -> None:
         if self._fleet.unassigned and not self._fleet.provisioned:
-            self._adjust(1)
+            self._fleet.desired = max(self._fleet.desired, 1)
+            self._adjust()
 
     def leave(self, replica: int, request: Request) -> None:
         """A request has ended, which may have been the last of a replica that drains."""
@@ -70,15 +72,21 @@ class Autoscaling:
         for id in ids:
             if id in self._booting or id in self._draining:
                 self._stop(id)
+        self._note("a host has failed")
         if self._fleet.unassigned:
             self.activate()
+
+    def recover(self, ids: Sequence[int]) -> None:
+        """The host of these replicas is back."""
+        self._note("a host is back")
 
     def begin(self) -> None:
         """Switch on as many replicas as the autoscaler wants before anything runs; they need not boot."""
         fleet, everywhere = self._fleet, list(range(len(self.on_s)))
         fleet.grows = True
-        fleet.set_on(everywhere[self._config.least_replicas :], False)
-        fleet.set_on(everywhere[: self._wanted()], True)
+        fleet.desired = self._config.least_replicas
+        fleet.desired = self._wanted()
+        fleet.set_on(everywhere[fleet.desired :], False)
         self._since_s = dict.fromkeys(np.flatnonzero(fleet.on).tolist(), 0.0)
         self._note("before anything runs")
 
@@ -89,9 +97,14 @@ class Autoscaling:
         for moment in self._clock.every(period_s, SCALING, self._recorder.all_ended):
             yield moment
             if not self._recorder.all_ended():
-                change = self._adjust(self._wanted())
-                if change:
-                    self._fleet.scaled.append((self._clock.now, change))
+                self._decide()
+
+    def _decide(self) -> None:
+        fleet, wanted = self._fleet, self._wanted()
+        if wanted != fleet.desired:
+            fleet.scaled.append((self._clock.now, wanted - fleet.desired))
+            fleet.desired = wanted
+        self._adjust()
 
     def finalize(self, now_s: float) -> None:
         """The run was over at that time: count for how long replicas are paid."""
@@ -106,14 +119,11 @@ class Autoscaling:
         self._fleet.arrived = False
         return min(max(wanted, least), len(self.on_s))
 
-    def _adjust(self, wanted: int) -> int:
-        """Add or remove replicas until as many as wanted are on or booting, as far as there are hosts; return how many.
-
-        They are negative when replicas are removed.
-        """
+    def _adjust(self) -> None:
+        """Add or remove replicas until as many as desired are on or booting, as far as there are hosts."""
         fleet = self._fleet
         before = fleet.provisioned
-        while fleet.provisioned < wanted:
+        while fleet.provisioned < fleet.desired:
             back = sorted(id for id in self._draining if fleet.alive[id])
             off = np.flatnonzero(fleet.alive & ~fleet.on)
             fresh = [id for id in off.tolist() if id not in self._booting]
@@ -125,25 +135,27 @@ class Autoscaling:
                 self._boot(fresh[0])
             else:
                 break
-        while fleet.provisioned > wanted:
-            self._remove_last()
+        removed = []
+        while fleet.provisioned > fleet.desired:
+            removed.append(self._remove_last())
         if fleet.provisioned != before:
-            self._note(f"{wanted} wanted")
-        return fleet.provisioned - before
+            self._note(f"{fleet.desired} wanted")
+        for id in removed:
+            if id in self._draining and not fleet.outstanding[id]:
+                self._switch_off(id)
 
-    def _remove_last(self) -> None:
-        """Call off the last boot, or let the last open replica drain."""
+    def _remove_last(self) -> int:
+        """Call off the last boot, or let the last open replica drain; return which."""
         fleet = self._fleet
         if self._booting:
             last = max(self._booting)
             self._stop(last)
             self._empty(last)  # of what it has loaded
-            return
+            return last
         last = int(np.flatnonzero(fleet.open)[-1])
         fleet.set_on([last], False)
         self._draining.add(last)
-        if not fleet.outstanding[last]:
-            self._switch_off(last)
+        return last
 
     def _boot(self, id: int) -> None:
         self.boots += 1
@@ -191,6 +203,8 @@ class Autoscaling:
         self._spans.append((id, self._since_s.pop(id), self._clock.now))
 
     def _note(self, reason: str) -> None:
-        fleet, booting, draining = self._fleet, len(self._booting), len(self._draining)
-        on, serving = fleet.provisioned, int(fleet.open.sum())
-        self._recorder.journal.scaled.append(Scaled(self._clock.now, on, serving, booting, draining, reason))
+        """Record how many replicas there are, unless that is what was recorded last."""
+        fleet, rows = self._fleet, self._recorder.journal.scaled
+        counts = (fleet.provisioned, int(fleet.open.sum()), len(self._booting), len(self._draining))
+        if not rows or rows[-1][1:5] != counts:
+            rows.append(Scaled(self._clock.now, *counts, reason))

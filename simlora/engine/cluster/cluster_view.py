@@ -237,8 +237,8 @@ class ClusterView:
         return known_s
 
     @property
-    def on(self) -> int:
-        return self._fleet.provisioned
+    def desired(self) -> int:
+        return self._fleet.desired
 
     @property
     def scaled(self) -> Sequence[tuple[float, int]]:

@@ -22,9 +22,9 @@ from simlora.metrics.journal import Failed, Journal
 class FaultInjector:
     """Schedules the cluster's failures, stragglers and slow links.
 
-    Set once a run: `on_fail` is called with the replicas of a host that fails, `on_slow_links` with a host and the
-    factor by which its links are slow; `lose_adapters` empties a host's memory, and returns how many adapters no host
-    has then.
+    Set once a run: `on_fail` and `on_recover` are called with the replicas of a host that fails or is back,
+    `on_slow_links` with a host and the factor by which its links are slow; `lose_adapters` empties a host's memory, and
+    returns how many adapters no host has then.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class FaultInjector:
         self._cluster, self._clock, self._fleet = cluster, fleet.clock, fleet
         self._dispatcher, self._journal = dispatcher, journal
         self.on_fail: tuple[Callable[[Sequence[int]], None], ...] = ()
+        self.on_recover: tuple[Callable[[Sequence[int]], None], ...] = ()
         self.on_slow_links: tuple[Callable[[int, float], None], ...] = ()
         self.lose_adapters: Callable[[int], int] = lambda host: 0
         self._replica_slowdowns: dict[int, float] = {}
@@ -129,6 +130,8 @@ class FaultInjector:
         fleet, ids = self._fleet, self._cluster.replicas_of(host)
         self._journal.end_failure(host, self._clock.now)
         fleet.set_alive(ids, True)
+        for listener in self.on_recover:
+            listener(ids)
         fleet.start(ids)
         self._dispatcher.dispatch_pending()
 

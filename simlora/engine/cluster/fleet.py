@@ -26,8 +26,8 @@ class Fleet:
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
     are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
-    `arrived`: a request has arrived since the autoscaler was last asked. `scaled`: the times and numbers of replicas
-    that it has added, in order; negative numbers were removed.
+    `arrived`: a request has arrived since the autoscaler was last asked. `desired`: how many replicas it wants, and
+    `scaled`: the times and numbers by which it has changed that, in order.
     `on_replace` is called with each replica in whose place an empty one was put. `adapters` are those of each replica,
     by id, as large as its memory lays them out, and `highest_ranks` `[replicas]` the highest rank that each holds.
     """
@@ -47,6 +47,7 @@ class Fleet:
         self.booting: dict[int, int] = {}
         self.returning = 0
         self.grows = self.arrived = False
+        self.desired = size
         self.scaled: list[tuple[float, int]] = []
         self.unassigned: list[Handoff] = []
         self.on_replace: tuple[Callable[[int], None], ...] = ()

@@ -207,6 +207,7 @@ class Simulation:
             dispatcher.on_overflow += (history.add_ttft,)
             dispatcher.on_end += (history.add_ttft, scaling.leave)
             self.faults.on_fail += (scaling.fail,)
+            self.faults.on_recover += (scaling.recover,)
         self.faults.on_fail += (self.kv_tiers.fail,)
         if self.store is not None:
             placement.on_plan, self.faults.lose_adapters = self.store.serve, self.store.fail

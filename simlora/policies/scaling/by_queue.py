@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from math import ceil
+from math import ceil, inf
 
-from simlora.core.checks import number, period
+from simlora.core.checks import number, period, switch
 from simlora.core.errors import InputError
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scaling.rules import ScalingRules
@@ -16,14 +16,14 @@ from simlora.policies.views import FleetView
 class ByQueue(Autoscaler):
     """Target tracking: as many replicas as give each `target_requests`, counting running, waiting and unassigned ones.
 
-    Every `period_s` seconds this is ceil(on x (requests per replica / target)), unless that ratio is within
-    `up_tolerance` above 1 or `down_tolerance` below it. The number follows the lowest result of the last `up_window_s`
-    seconds when it goes up, and the highest of the last `down_window_s` when it goes down, so that a short lull costs
-    no boot. What it may change by within `up_period_s` and `down_period_s` are ScalingRules: by `up_replicas` or the
-    share `up_share`, and `up_select` says which; the same for down, where a limit that is None allows everything that
-    the other one allows. The requests are those of the last decision that is `lag_s` or more ago, as metrics reach an
-    autoscaler late: Prometheus scrapes once a minute by default, and kube-prometheus-stack every 30 s. Whether there
-    is a request at all is known at once.
+    Every `period_s` seconds this is ceil(requests / target), unless requests / (target x replicas) is at most
+    `up_tolerance` above 1 or `down_tolerance` below it. ScalingRules say what becomes of this result, with `up_*` when
+    the number goes up and `down_*` when it goes down. They keep the number at the highest result of the last
+    `down_window_s`, so that a short lull costs no boot. Without `behavior` they do not hold: the number is then the
+    highest result of the last `down_window_s` seconds also when it goes up, and at most doubled in one decision, or 4.
+    The requests are those of the last decision that is `lag_s` or more ago, as metrics reach an autoscaler late:
+    Prometheus scrapes once a minute by default, and kube-prometheus-stack every 30 s. Whether there is a request at all
+    is known at once.
     `target_waiting` is a metric of the requests alone that wait for their first prefill or a replica, those that run
     left out. It says nothing of how many replicas the running ones need: where no request waits, one replica is enough
     by it.
@@ -32,16 +32,16 @@ class ByQueue(Autoscaler):
     requests are. The metric that asks for most replicas decides. A replica with few adapter slots is full of adapters
     long before it is full of requests: the target is then a share of replica.max_loras. It needs a router that keeps an
     adapter's requests together, as with another one every replica serves every adapter, however many there are.
-    Source: Kubernetes' Horizontal Pod Autoscaler, with the defaults of autoscaling/v2: 15 s, a tolerance of 0.1, at
-    most 4 pods or 100 % more in 15 s, 300 s before scaling down, and then all in 15 s. The formula is that of an
-    external metric with a target average, as KEDA has it, which does not ask which pods are ready; a metric of type
-    Pods takes pods without a metric to be idle before it scales up, and to be at the target before it scales down.
-    There the number falls to 0 only with the gate HPAScaleToZero, or by KEDA. Waiting requests are what vLLM's
-    production stack gives KEDA: a threshold of 5 of `vllm:num_requests_waiting` (docs, use_cases/autoscaling-keda;
-    helm/templates/scaledobject-vllm.yaml); differs: preempted requests are not counted, and those without a replica
-    are. The metric of adapters is a rule of ours, of what vLLM's lora_requests_info says (running and waiting adapters,
-    max_lora).
-    Raises InputError without any target.
+    Source: Kubernetes' Horizontal Pod Autoscaler, without `behavior` and with it (autoscaling/v2, whose defaults these
+    are): 15 s, a tolerance of 0.1, at most 4 pods or 100 % more in 15 s, 300 s before scaling down, and then all in
+    15 s. The formula is that of an external metric with a target average, as KEDA has it, which does not ask which pods
+    are ready; a metric of type Pods takes pods without a metric to be idle before it scales up, and to be at the target
+    before it scales down. There the number falls to 0 only with the gate HPAScaleToZero, or by KEDA, after a cooldown
+    of its own. Waiting requests are what vLLM's production stack gives KEDA, without `behavior`: a threshold of 5 of
+    `vllm:num_requests_waiting` (docs, use_cases/autoscaling-keda; helm/templates/scaledobject-vllm.yaml); differs:
+    preempted requests are not counted, and those without a replica are. The metric of adapters is a rule of ours, of
+    what vLLM's lora_requests_info says (running and waiting adapters, max_lora).
+    Raises InputError without any target, and for rules without `behavior`.
     """
 
     def __init__(
@@ -49,14 +49,15 @@ class ByQueue(Autoscaler):
         target_requests: float | None = 16.0,
         period_s: float = 15.0,
         lag_s: float = 0.0,
-        up_replicas: int | None = 4,
-        up_share: float | None = 1.0,
+        behavior: bool = True,
+        up_replicas: int | None = None,
+        up_share: float | None = None,
         up_period_s: float = 15.0,
         up_select: str = "max",
         up_window_s: float = 0.0,
         up_tolerance: float = 0.1,
         down_replicas: int | None = None,
-        down_share: float | None = 1.0,
+        down_share: float | None = None,
         down_period_s: float = 15.0,
         down_select: str = "max",
         down_window_s: float = 300.0,
@@ -73,6 +74,7 @@ class ByQueue(Autoscaler):
         self.target_adapters = _target("target_adapters", target_adapters, "adapters")
         self.period_s = period("autoscaler.period_s", period_s)
         self.lag_s = number("autoscaler.lag_s", lag_s, "seconds", least=0)
+        self.behavior = switch("autoscaler.behavior", behavior)
         self.up = ScalingRules(
             "up",
             replicas=up_replicas,
@@ -91,23 +93,29 @@ class ByQueue(Autoscaler):
             window_s=down_window_s,
             tolerance=down_tolerance,
         )
-        self._read: deque[tuple[float, Sequence[float]]] = deque()
+        without = (ScalingRules("up").limits, 0.0, ScalingRules("down").limits)
+        if not self.behavior and (self.up.limits, self.up.window_s, self.down.limits) != without:
+            raise InputError(
+                "autoscaler.behavior is false, which leaves of up_* and down_* only up_tolerance, down_tolerance and "
+                "down_window_s; the others need autoscaler.behavior=true"
+            )
+        self._read: deque[tuple[float, Sequence[tuple[float, float]]]] = deque()
         self._results: deque[tuple[float, int]] = deque()
 
-    def metrics(self, view: FleetView) -> Sequence[float]:
-        """Return what the fleet has to do now, each as the replicas that it needs."""
+    def metrics(self, view: FleetView) -> Sequence[tuple[float, float]]:
+        """Return what the fleet has to do now, and of each how much a replica is to have."""
         found = []
         if self.target_requests is not None:
-            found.append((float(view.outstanding.sum()) + view.unassigned) / self.target_requests)
+            found.append((float(view.outstanding.sum()) + view.unassigned, self.target_requests))
         if self.target_waiting is not None:
-            found.append(len(view.waits_s) / self.target_waiting)
+            found.append((float(len(view.waits_s)), self.target_waiting))
         if self.target_adapters is not None:
-            found.append(view.adapters_in_use / self.target_adapters)
+            found.append((float(view.adapters_in_use), self.target_adapters))
         return found
 
     def replicas(self, view: FleetView) -> int:
-        now_s, on = view.now_s, view.on
-        wanted = max([self._of(needed, on) for needed in self._late(view)])
+        now_s, desired = view.now_s, view.desired
+        wanted = max([self._of(*metric, desired) for metric in self._late(view)])
         wanted = max(wanted, int(view.active))
         results = self._results
         while results and results[0][0] <= now_s - max(self.up.window_s, self.down.window_s):
@@ -119,18 +127,21 @@ class ByQueue(Autoscaler):
             if at_s > now_s - self.down.window_s:
                 most = max(most, count)
         results.append((now_s, wanted))
-        if fewest > on:
-            return min(fewest, self.up.limit(on, view.scaled, now_s))
-        if most < on:
-            return max(most, self.down.limit(on, view.scaled, now_s))
-        return on
+        if not self.behavior:
+            return min(most, max(2 * desired, 4)) if most > desired else most
+        if fewest > desired:
+            return min(fewest, self.up.limit(desired, view.scaled, now_s))
+        if most < desired:
+            return max(most, self.down.limit(desired, view.scaled, now_s))
+        return desired
 
-    def _of(self, needed: float, on: int) -> int:
-        """Return the replicas that a metric asks for, while so many are on."""
-        tolerated = on and 1.0 - self.down.tolerance <= needed / on <= 1.0 + self.up.tolerance
-        return on if tolerated else ceil(needed)
+    def _of(self, metric: float, target: float, desired: int) -> int:
+        """Return the replicas that a metric asks for, while so many are desired."""
+        ratio = metric / (target * desired) if desired else inf
+        tolerated = 1.0 - self.down.tolerance <= ratio <= 1.0 + self.up.tolerance
+        return desired if tolerated else ceil(metric / target)
 
-    def _late(self, view: FleetView) -> Sequence[float]:
+    def _late(self, view: FleetView) -> Sequence[tuple[float, float]]:
         """Return the metrics of `lag_s` ago, or the first ones."""
         read = self._read
         read.append((view.now_s, self.metrics(view)))

@@ -41,14 +41,14 @@ class BySlo(Autoscaler):
         self._changed_s = 0.0
 
     def replicas(self, view: FleetView) -> int:
-        had_s, waits_s = view.first_tokens_s(self.window_s), view.waits_s
+        desired, had_s, waits_s = view.desired, view.first_tokens_s(self.window_s), view.waits_s
         late = int((had_s >= self.ttft_s).sum()) + int((waits_s >= self.ttft_s).sum())
         counted = len(had_s) + int((waits_s >= self.ttft_s).sum())
         if counted and 1.0 - late / counted < self.attainment:
             self._changed_s = view.now_s
-            return view.on + max(ceil(view.on * self.grow), 1)
+            return desired + max(ceil(desired * self.grow), 1)
         calm = not len(waits_s) and (np.max(had_s, initial=0.0) <= self.headroom * self.ttft_s)
-        if calm and view.on > view.active and view.now_s - self._changed_s >= self.down_after_s:
+        if calm and desired > view.active and view.now_s - self._changed_s >= self.down_after_s:
             self._changed_s = view.now_s
-            return view.on - 1
-        return view.on
+            return desired - 1
+        return desired
