@@ -71,7 +71,10 @@ def adapter_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any]:
 
 
 def _host_facts(simulation: Simulation) -> dict[str, Any]:
-    """Return the most adapters, and bytes of them, that each host's memory has held, and what it has sent for."""
+    """Return the most adapters, and bytes of them, that each host's memory has held, and what it has sent for.
+
+    Hosts hold none where a LoRA server does.
+    """
     stores = simulation.store
     if stores is not None:
         return {
@@ -87,6 +90,9 @@ def _host_facts(simulation: Simulation) -> dict[str, Any]:
     sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)
     held = []
     for host in range(scenario.cluster.hosts):
+        if scenario.cluster.lora_server_gpus:
+            held.append(0)
+            continue
         limits = [scenario.config_of(id).max_cpu_loras for id in scenario.cluster.replicas_of(host)]
         held.append(max(count if limit is None else min(limit, count) for limit in limits))
     return {"host_adapters": held, "host_bytes": [sum(sizes[:most]) for most in held], "host_refused": 0}

@@ -441,6 +441,7 @@ def cases(
     engines_per_gpu: tuple[int, ...] = (1,),
     max_outstanding: tuple[int | None, ...] = (None,),
     adapter_rps: tuple[float | None, ...] = (None,),
+    adapter_bits: tuple[int | None, ...] = (None,),
     ends: st.SearchStrategy[float | None] = st.none(),  # noqa: B008
 ) -> Case:
     """Scenarios of every kind, with pools from too small for some request to ample."""
@@ -479,6 +480,8 @@ def cases(
         max_outstanding=draw(st.sampled_from(max_outstanding)),
         adapter_rps=draw(st.sampled_from(adapter_rps)),
     )
+    if not SCHEDULERS[scheduler]().merges:  # into weights of other bits
+        case = case.but(adapter_bits=draw(st.sampled_from(adapter_bits)))
     case = case.but(until_s=draw(ends))
     if case.scheduler in PICKING and case.adapter_memory in OWN_REGIONS:
         case = case.but(scheduler="peft_continuous")  # adapters of paused requests could not be evicted
@@ -510,6 +513,7 @@ def family(**chosen: tuple[object, ...]) -> st.SearchStrategy[Case]:
         "max_loras": (None, 1, 2),
         "max_outstanding": (None, None, 1, 5),
         "adapter_rps": (None, None, None, 2.0),
+        "adapter_bits": (None, None, None, 4, 8),
     }
     return cases(**(everything | chosen))
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 
 from experiments.torture.watch import watched
+from simlora.api.facts import adapter_facts
 from simlora.core.adapter import Adapter
 from simlora.core.errors import InputError
 from simlora.core.request import Request
@@ -148,3 +149,9 @@ def test_adapters_that_the_server_cannot_hold_are_refused():
     scenario = replace(ALONE.scenario(), gpu=gpu)
     with pytest.raises(InputError, match="must be at least 3: the adapters have 0"):
         Simulation(scenario)
+
+
+def test_hosts_hold_no_adapters_beside_a_server():
+    facts = adapter_facts(ALONE.but(replicas=2).simulation(), 1.0)
+    assert (facts["host_adapters"], facts["host_bytes"], facts["loads"]) == ([0, 0], [0, 0], 0)
+    assert facts["server_gpus"] == 1

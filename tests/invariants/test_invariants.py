@@ -19,12 +19,15 @@ from tests.engine.cases import (
     SWAPPERS,
     Case,
     Row,
+    apart,
     cases,
     divided,
     family,
+    fleets,
     own_memory,
     placed,
     pressed,
+    served,
     shared_gpus,
     shared_prefixes,
     speculative,
@@ -162,12 +165,20 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast
     event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
 
+@given(st.one_of(apart(), served(), fleets()), st.booleans())
+@share(1 / 2)
+def test_1_to_5_and_7_also_of_pools_of_a_lora_server_and_of_fleets_that_change(case, fast_forward):
+    all_requests_end(watched(case.scenario(fast_forward=fast_forward)))
+
+
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
 @share(1 / 2)
-def test_1_3_5_7_memory_fits_and_all_requests_end_also_where_requests_move(case, every_s, fast_forward):
-    simulation = watched(
-        case.but(migrates_every_s=every_s, router="most_idle").scenario(fast_forward=fast_forward)
-    )
+def test_1_to_5_and_7_also_where_requests_move(case, every_s, fast_forward):
+    moving = case.but(migrates_every_s=every_s, router="most_idle")
+    all_requests_end(watched(moving.scenario(fast_forward=fast_forward)))
+
+
+def all_requests_end(simulation: Watched) -> None:
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
