@@ -16,8 +16,8 @@ class LeastOfModel(Router):
     """Fewest requests, running and waiting, of the request's own adapter; of equals the lowest id.
 
     Source: LiteLLM 1.108.7 and 1.110.2, `routing_strategy: least-busy` (router_strategy/least_busy.py): it counts
-    requests in flight by model group and deployment, and a gateway has a model group for each adapter. What a replica does for
-    other adapters is not counted, so that rare adapters all go to the first replica.
+    requests in flight by model group and deployment, and a gateway has a model group for each adapter. What a replica
+    does for other adapters is not counted, so that rare adapters all go to the first replica.
     """
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
