@@ -480,8 +480,6 @@ def cases(
         max_outstanding=draw(st.sampled_from(max_outstanding)),
         adapter_rps=draw(st.sampled_from(adapter_rps)),
     )
-    if not SCHEDULERS[scheduler]().merges:  # into weights of other bits
-        case = case.but(adapter_bits=draw(st.sampled_from(adapter_bits)))
     case = case.but(until_s=draw(ends))
     if case.scheduler in PICKING and case.adapter_memory in OWN_REGIONS:
         case = case.but(scheduler="peft_continuous")  # adapters of paused requests could not be evicted
@@ -498,6 +496,8 @@ def cases(
         case = case.but(max_loras=slots, adapter_region_tokens=4 * max(ranks) * slots)
     if case.adapter_memory in DIVIDED and draw(st.booleans()):
         case = case.but(max_cpu_loras=max(case.max_loras or 1, draw(st.integers(1, 5))))
+    if not SCHEDULERS[case.scheduler]().merges:  # into weights of other bits
+        case = case.but(adapter_bits=draw(st.sampled_from(adapter_bits)))
     engines = draw(st.sampled_from(engines_per_gpu))
     return case if engines == 1 else case.but(engines_per_gpu=engines, tp=1, replicas=case.replicas + 1)
 

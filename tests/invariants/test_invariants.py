@@ -165,10 +165,10 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast
     event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
 
-@given(st.one_of(apart(), served(), fleets()), st.booleans())
+@given(st.one_of(apart(), served(until_s=None), fleets()), st.booleans())
 @share(1 / 2)
 def test_1_to_5_and_7_also_of_pools_of_a_lora_server_and_of_fleets_that_change(case, fast_forward):
-    all_requests_end(watched(case.scenario(fast_forward=fast_forward)))
+    all_requests_end(watched(case.scenario(fast_forward=fast_forward)), may_lose=bool(case.failures))
 
 
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
@@ -178,7 +178,8 @@ def test_1_to_5_and_7_also_where_requests_move(case, every_s, fast_forward):
     all_requests_end(watched(moving.scenario(fast_forward=fast_forward)))
 
 
-def all_requests_end(simulation: Watched) -> None:
+def all_requests_end(simulation: Watched, may_lose: bool = False) -> None:
+    """Check what holds however requests move; they `may_lose` tokens where all hosts have failed, and are rejected."""
     table = simulation.recorder.requests()
     assert (table.status != "unfinished").all()
     assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
@@ -186,7 +187,8 @@ def all_requests_end(simulation: Watched) -> None:
     assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
     assert (done.blocked_s >= -1e-9).all()
     tokens = simulation.recorder.token_gaps.count + simulation.recorder.accepted_tokens
-    assert tokens + len(done) == done.output_tokens.sum()
+    kept = done.output_tokens.sum()
+    assert tokens + len(done) >= kept if may_lose else tokens + len(done) == kept
 
 
 @given(cases(loaders=("blocking", "prefetching")))
