@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from simlora.cli import sweep
 from simlora.config.composing import FOLDER, choices, compose
@@ -23,8 +23,11 @@ def crossed(*overrides: str) -> dict[str, Any]:
 
 @cache
 def alone(slot: str, policy: str) -> Any:
-    """What the file of a policy says."""
-    return OmegaConf.to_container(OmegaConf.load(FOLDER / slot / f"{policy}.yaml"), resolve=False)
+    """What the file of a policy says, and those that it begins with."""
+    said = OmegaConf.load(FOLDER / slot / f"{policy}.yaml")
+    assert isinstance(said, DictConfig)
+    begun = [alone(slot, name) for name in said.pop("defaults", [])]
+    return OmegaConf.to_container(OmegaConf.merge(*begun, said), resolve=False)
 
 
 @pytest.mark.parametrize("system", choices("system"))

@@ -55,6 +55,13 @@ def test_what_was_sent_gives_the_same_run_again(case, outstanding, think_s, retr
     played_again(played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries)), case)
 
 
+def test_no_forecast_loads_an_adapter_after_the_last_request():
+    case = CASE.but(rows=(Row(0.0, 0, 1, 1, 1),), loader="predictive", prefill_replicas=1, replicas=2)
+    ours = played(case, MANY)
+    assert_same(ours, case.simulation())
+    assert (ours.recorder.adapter_loads, ours.fleet.replicas[0].kv.adapters.ready_s) == (1, {})
+
+
 @pytest.mark.parametrize(
     "changes",
     [*CHANGING[::2], {"scheduler": "early_abort", "ttft_targets_s": (0.3, 0.3, 0.3)}],
