@@ -88,11 +88,10 @@ def _host_facts(simulation: Simulation) -> dict[str, Any]:
         }
     scenario, count = simulation.scenario, len(simulation.adapters)
     sizes = sorted((adapter.size_bytes for adapter in simulation.adapters), reverse=True)
+    if scenario.cluster.lora_server_gpus:
+        count = 0
     held = []
     for host in range(scenario.cluster.hosts):
-        if scenario.cluster.lora_server_gpus:
-            held.append(0)
-            continue
         limits = [scenario.config_of(id).max_cpu_loras for id in scenario.cluster.replicas_of(host)]
         held.append(max(count if limit is None else min(limit, count) for limit in limits))
     return {"host_adapters": held, "host_bytes": [sum(sizes[:most]) for most in held], "host_refused": 0}

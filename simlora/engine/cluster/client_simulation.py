@@ -135,7 +135,7 @@ class ClientSimulation(DrivenSimulation):
             arrival_s = float(self._played.arrival_s[self._next])
             self.clock.call(arrival_s, ARRIVAL, CLIENT, self._want)
         elif len(self._calls) == len(self._played):
-            self._end_soon()
+            self._hear_no_more()
 
     def _want(self) -> None:
         """A client wants the next row of the trace answered."""
@@ -161,13 +161,8 @@ class ClientSimulation(DrivenSimulation):
         if patience_s is not None:
             call.leaves = self._at(now_s + patience_s, partial(self._leave, request))
 
-    def _end_soon(self) -> None:
-        """The last call is over: no replica waits for more requests, as in a run of their trace."""
-        self.recorder.close(len(self._submissions), None)
-        self.clock.call(self.clock.now, URGENT, 0, self._hear_no_more)
-
     def _hear_no_more(self) -> None:
-        """All requests there will be have been sent."""
+        """All requests have been sent: no replica waits for more, as in a run of their trace."""
         self._closed = True
         trace = self.trace()
         self.recorder.close(len(trace), trace)
@@ -247,7 +242,7 @@ class ClientSimulation(DrivenSimulation):
         if self._clients.outstanding is not None:
             self._at(self.clock.now + self._clients.think_s, self._take_turn)
         if len(self._calls) == len(self._played):
-            self._end_soon()
+            self._hear_no_more()
 
     def _take_turn(self) -> None:
         self._free += 1
