@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from tempfile import TemporaryDirectory
@@ -53,7 +54,7 @@ MEASURED, LOOKED_UP = "steps as measured", "steps as looked up"
 
 @dataclass(frozen=True)
 class Cluster:
-    """DGX: `first` of them prefill, or do both if none only decodes. `paper`: its rate over Baseline-A100's."""
+    """DGX: `first` of them prefill, or do both if none only decodes. `paper`: its rate over a baseline's."""
 
     gpu: str
     first: int
@@ -79,6 +80,7 @@ class Cluster:
 
 
 CLUSTERS = {name: Cluster(**entry) for name, entry in SAID["clusters"].items()}
+BASELINES = ("Baseline-A100", "Baseline-H100")
 
 
 def _cell(rates: Sequence[float]) -> str:
@@ -192,11 +194,12 @@ def main(seeds: int, jobs: int) -> None:
         asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
         searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
         found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
-    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{'of Baseline-A100':>20}{'the paper':>11}")
-    base = {
-        prices: fmean(found["Baseline-A100 (70)", prices, seed] for seed in range(seeds)) for prices in files
-    }
+    means = {each: fmean(found[*each, seed] for seed in range(seeds)) for each in product(CLUSTERS, files)}
+    over = "".join(f"{f'over {base}':>21}" for base in BASELINES)
+    print(f"\n{'requests/s':28}{MEASURED:>24}{LOOKED_UP:>24}{over}{'the paper':>19}")
     for name, cluster in CLUSTERS.items():
-        rates = {prices: [found[name, prices, seed] for seed in range(seeds)] for prices in files}
-        ratios = ", ".join(f"{fmean(each) / base[prices]:.2f}" for prices, each in rates.items())
-        print(f"{name:28}{''.join(_cell(each) for each in rates.values())}{ratios:>20}{cluster.paper:>11}")
+        rates = "".join(_cell([found[name, prices, seed] for seed in range(seeds)]) for prices in files)
+        ratios = (
+            ", ".join(f"{means[name, one] / means[base, one]:.2f}" for one in files) for base in BASELINES
+        )
+        print(f"{name:28}{rates}{''.join(f'{each:>21}' for each in ratios)}{cluster.paper:>19}")
