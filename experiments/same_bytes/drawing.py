@@ -298,13 +298,15 @@ def _put_lora_server(draft: Draft) -> None:
 
 
 def _put_beyond(draft: Draft) -> None:
-    """Add a draft, tiers of KV below the host, clients that react, and fewer bits, where all else goes with it."""
+    """Add a draft, tiers of KV, clients that react, fewer bits and experts, where all else goes with it."""
     keys, slots = draft.keys, draft.slots
     alone = keys.get("cluster.engines_per_gpu", "1") == "1"
     plain = slots["scheduler"] not in MERGES
     proposes = alone and plain and "cluster.lora_server_gpus" not in keys
     if proposes and draft.replica("reserve") != "padded" and draft.happens(0.2):
         _put_drawn(draft, values.SPECULATION)
+        if keys["replica.tp"] == "1" and "cluster.replica_groups" not in keys and draft.happens(0.3):
+            draft.put("speculation.draft", values.DRAFT)
     hosts_keep = draft.replica("prefix_caching") == "true" and draft.replica("host_kv_bytes") not in (
         "0",
         "0.0",
@@ -319,6 +321,13 @@ def _put_beyond(draft: Draft) -> None:
             keys.pop("clients.think_s")  # between the calls of a closed loop
     if plain and draft.replica("full_copies") == "false" and draft.happens(0.1):
         draft.put("replica.adapter_bits", draft.one((8, 4)))
+    if draft.replica("full_copies") == "false" and draft.happens(0.15):
+        draft.put("replica.target_modules", draft.one(values.MODULES))
+    if draft.replica("full_copies") == "false" and draft.happens(0.1):
+        draft.put("+model.experts", 4)
+        draft.put("+model.experts_per_token", draft.one((1, 2)))
+        if keys["replica.tp"] == "2":
+            draft.put("replica.expert_parallel", draft.one(("true", "false")))
 
 
 def _put_drawn(draft: Draft, options: Mapping[str, Sequence[Any]]) -> None:

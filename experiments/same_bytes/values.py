@@ -8,6 +8,12 @@ ARGUMENTS = {
         "autoscaler.target_requests=3",
         "autoscaler.period_s=0.5",
         "autoscaler.down_window_s=2",
+        "autoscaler.up_replicas=1",
+        "autoscaler.up_share=null",
+        "autoscaler.up_period_s=1",
+        "autoscaler.down_replicas=1",
+        "autoscaler.down_share=null",
+        "autoscaler.down_period_s=1",
     ),
     ("autoscaler", "by_adapters"): (
         "autoscaler.target_adapters=3",
@@ -19,12 +25,6 @@ ARGUMENTS = {
         "autoscaler.period_s=0.5",
         "autoscaler.lag_s=0.5",
         "autoscaler.down_window_s=2",
-        "autoscaler.up_replicas=1",
-        "autoscaler.up_share=null",
-        "autoscaler.up_period_s=1",
-        "autoscaler.down_replicas=1",
-        "autoscaler.down_share=null",
-        "autoscaler.down_period_s=1",
     ),
     ("autoscaler", "by_slo"): (
         "autoscaler.ttft_s=0.3",
@@ -146,6 +146,9 @@ GROUPS = (
 CLASSES = "slo.classes=[{name: gold, share: 0.3, ttft_s: 1}, {name: free, share: 0.7, ttft_s: 8}]"
 
 INCIDENTS = ("failures", "stragglers", "slow_links")
+MODULES = ("[q,v]", "[q,k,v,o,down]", "[q,k,v,o,gate,up,down]")
+DRAFT = "llama_7b"
+"""A draft that is a model."""
 NETWORKS = ("infiniband_hdr", "nvlink_3", "pcie_3_x16")
 SPECULATION = {
     "speculation.tokens": (1, 2, 5),
