@@ -20,7 +20,8 @@ from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.independent import independent
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, Scenario
+from simlora.engine.kv_tiers_config import KvTiersConfig
+from simlora.engine.scenario import ClusterConfig, Kind, Scenario
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand

@@ -20,14 +20,16 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
 
     All requests count, also beside a window. `wait_s` is from a request's first token until a decode replica admits it,
     and `copy_s` from there until its KV is there, with the time for which a link was busy with others, 0 if it came
-    before: each of requests for which it is over. `link_busy_share` is of the makespan, out of each replica that
-    prefills and into each that decodes. `requests_by_source` counts by the replica that prefilled; figures by replica,
-    and rows of requests, are of the replica at which a request ended.
+    before: each of requests for which it is over. With a mixed pool `stayed` requests were decoded where they had been
+    prefilled. `link_busy_share` is of the makespan, out of each replica that prefills and into each that decodes, or
+    the higher of both. `requests_by_source` counts by the replica that prefilled; figures by replica, and rows of
+    requests, are of the replica at which a request ended.
     """
     apart = simulation.apart
     if apart is None:
         return None
     transfers, prefill = apart.transfers, simulation.scenario.cluster.prefill_replicas
+    stayed = {} if apart.mixed_pool is None else {"stayed": apart.stayed}
     log = transfers.log()
     first_s = column(requests, "first_token_s")[log.request]
     busy_s = transfers.busy_s(makespan_s)
@@ -35,6 +37,7 @@ def handover_facts(simulation: Simulation, requests: Requests, makespan_s: float
     return {
         "prefill_replicas": prefill,
         "requests": len(log.request),
+        **stayed,
         "requests_by_source": np.bincount(log.source, minlength=prefill).tolist(),
         "kv_tokens": transfers.tokens,
         "kv_bytes": transfers.tokens * simulation.scenario.model.kv_bytes_per_token,

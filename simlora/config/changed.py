@@ -30,6 +30,7 @@ OF_CLUSTER = (
     "lora_server_gpus",
     "max_outstanding",
     "memory_shares",
+    "mixed_pool_tokens",
     "prefill_replicas",
     "status_every_s",
 )

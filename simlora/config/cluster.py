@@ -11,7 +11,8 @@ from simlora.core.checks import number, shown, whole
 from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
-from simlora.engine.scenario import ClusterConfig, Kind, KvTiersConfig, ScalingConfig
+from simlora.engine.kv_tiers_config import KvTiersConfig
+from simlora.engine.scenario import ClusterConfig, Kind, ScalingConfig
 from simlora.hardware.link import as_link
 from simlora.policies.scaling.base import Autoscaler
 
@@ -32,6 +33,7 @@ CLUSTER_KEYS = (
     "replica_groups",
     "prefill_replicas",
     "kv_handover",
+    "mixed_pool_tokens",
     "lora_server_gpus",
     "kv_store_bytes",
     "kv_store_servers",
@@ -100,6 +102,7 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
         engines_per_gpu=whole("cluster.engines_per_gpu", engines, "replicas", least=1, most=REPLICAS_MAX),
         prefill_replicas=as_whole(cluster.get("prefill_replicas")),
         kv_handover=str(cluster.get("kv_handover")),
+        mixed_pool_tokens=cluster.get("mixed_pool_tokens"),
         lora_server_gpus=as_whole(cluster.get("lora_server_gpus")),
         replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         max_outstanding=as_whole(cluster.get("max_outstanding")),

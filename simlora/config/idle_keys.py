@@ -23,7 +23,12 @@ NEEDS: tuple[tuple[str, tuple[str, ...], Callable[[Scenario], Any], str], ...] =
         lambda run: run.scaling.autoscaler.period_s is not None,
         "an autoscaler other than fixed",
     ),
-    ("cluster", ("kv_handover",), lambda run: run.cluster.prefill_replicas, "cluster.prefill_replicas"),
+    (
+        "cluster",
+        ("kv_handover", "mixed_pool_tokens"),
+        lambda run: run.cluster.prefill_replicas,
+        "cluster.prefill_replicas",
+    ),
     (
         "cluster",
         ("kv_store_servers",),

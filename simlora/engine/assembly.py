@@ -94,13 +94,13 @@ class Assembly:
 
     @property
     def prefills(self) -> bool:
-        """Whether the replica hands its requests over, once they have a token."""
-        return self.id < self.scenario.cluster.prefill_replicas
+        """Whether the replica hands requests over, once they have a token."""
+        return self.id < self.scenario.cluster.prefill_replicas or self.scenario.cluster.mixes
 
     @property
     def receives(self) -> bool:
         """Whether the replica gets requests that others have prefilled."""
-        return self.transfers is not None and not self.prefills
+        return self.transfers is not None and (not self.prefills or self.scenario.cluster.mixes)
 
     def replica(self) -> Replica:
         """Return the replica, with empty memory and its parts attached."""

@@ -15,6 +15,7 @@ from simlora.core.errors import InputError
 from simlora.core.trace import Trace
 from simlora.engine.clients import Clients
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
+from simlora.engine.kv_tiers_config import KvTiersConfig
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.speculation import Acceptance, Speculation
 from simlora.hardware.gpu import Gpu
@@ -34,10 +35,7 @@ from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.base import Scheduler
 
 ADAPTER_POOLS = ("replicated", "distributed")
-KV_FETCHES = ("by_cost", "always")
 WHOLE, BY_LAYER = KV_HANDOVERS = ("whole", "by_layer")
-STORE_MAX = 10**18
-STORE_SERVERS_MAX = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,32 +101,6 @@ class ScalingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class KvTiersConfig:
-    """Where KV is kept below the hosts' memory: `disk_bytes` on the `disk` of each host, `store_bytes` on each server.
-
-    The `store_servers` are reached over the cluster's network, each by a card of its own; together they are one store
-    that all replicas share. `fetch`: by_cost, if that takes less time than computing the KV anew; or always.
-    """
-
-    disk_bytes: float = 0.0
-    disk: Link = LINKS["nvme_pcie_3_x4"]
-    store_bytes: float = 0.0
-    store_servers: int = 1
-    fetch: str = "by_cost"
-
-    def __post_init__(self) -> None:
-        number("host.kv_disk_bytes", self.disk_bytes, "bytes", least=0, most=STORE_MAX)
-        number("cluster.kv_store_bytes", self.store_bytes, "bytes", least=0, most=STORE_MAX)
-        whole("cluster.kv_store_servers", self.store_servers, "servers", least=1, most=STORE_SERVERS_MAX)
-        choice("cluster.kv_fetch", self.fetch, KV_FETCHES)
-
-    @property
-    def used(self) -> bool:
-        """Whether KV is kept in any of them."""
-        return self.disk_bytes > 0 or self.store_bytes > 0
-
-
-@dataclass(frozen=True, kw_only=True)
 class ClusterConfig:
     """Replicas and their hosts, what lies between them, and what goes wrong.
 
@@ -143,7 +115,9 @@ class ClusterConfig:
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
     goes from one to the other over the `network`, by `kv_handover`: whole, once the request is admitted there; or by
-    layer, while the prompt is computed. `lora_server_gpus` hold all adapters and compute LoRA for all replicas, which
+    layer, while the prompt is computed. `mixed_pool_tokens`: of prompts at each replica that prefills, beyond which
+    replicas that decode prefill as well, as those that prefill decode when the others are full; None: each keeps to its
+    own. `lora_server_gpus` hold all adapters and compute LoRA for all replicas, which
     they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the hosts' memory.
     `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
     """
@@ -167,6 +141,7 @@ class ClusterConfig:
     replica_groups: tuple[Kind, ...] = ()
     prefill_replicas: int = 0
     kv_handover: str = WHOLE
+    mixed_pool_tokens: int | None = None
     lora_server_gpus: int = 0
     kv_tiers: KvTiersConfig = KvTiersConfig()
     faults_on_request: bool = False
@@ -187,6 +162,8 @@ class ClusterConfig:
         whole("cluster.adapter_burst", self.adapter_burst, "requests", least=1)
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
         choice("cluster.kv_handover", self.kv_handover, KV_HANDOVERS)
+        if self.mixed_pool_tokens is not None:
+            whole("cluster.mixed_pool_tokens", self.mixed_pool_tokens, "tokens", least=1)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         check_incidents(self.failures, self.hosts)
@@ -201,6 +178,11 @@ class ClusterConfig:
     def alike(self) -> int:
         """How many replicas are in none of the `replica_groups`: the first ones."""
         return self.replicas - sum(kind.replicas for kind in self.replica_groups)
+
+    @property
+    def mixes(self) -> bool:
+        """Whether replicas of either pool may prefill and decode."""
+        return self.prefill_replicas > 0 and self.mixed_pool_tokens is not None
 
     @property
     def may_fail(self) -> bool:

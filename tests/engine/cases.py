@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
+from simlora.engine.kv_tiers_config import KvTiersConfig
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, WRITE_POLICIES, ReplicaConfig
 from simlora.engine.scenario import (
     KV_HANDOVERS,
     ClusterConfig,
     Kind,
-    KvTiersConfig,
     Policies,
     ScalingConfig,
     Scenario,
@@ -646,6 +646,8 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
     )
     if case.reserve == "padded":
         case = case.but(reserve="paged")
+    if case.reserve == "paged" and case.loader != "cpu_assisted" and draw(st.booleans()):
+        case = case.but(mixed_pool_tokens=draw(st.sampled_from((1, 16, 64))))
     scheduler = SCHEDULERS[case.scheduler]()
     if scheduler.merges and not scheduler.pauses:
         case = case.but(scheduler="fcfs")

@@ -10,6 +10,7 @@ from simlora.core.request import Request
 from simlora.engine.cluster.cluster_view import ClusterView, routing
 from simlora.engine.cluster.dispatcher import Dispatcher
 from simlora.engine.cluster.fleet import Fleet, Ids
+from simlora.engine.cluster.mixed_pool import MixedPool
 from simlora.engine.cluster.routing import Routing
 from simlora.engine.handoff import Handoff
 from simlora.engine.parts.kv_transfer import KvTransfers
@@ -23,7 +24,8 @@ class Disaggregation:
     """Sends a request to the prefill pool with one token to generate, and from there to the decode pool.
 
     `routing` chooses the decode replica, once the first token is there, or, where KV goes layer by layer, when its
-    pass begins; `transfers` bring it the KV. Source: vLLM's proxies for prefill and decode instances, which send
+    pass begins; `transfers` bring it the KV. With a `mixed_pool` either may be a replica of the other pool; a request
+    `stays`, without a copy, where the decode replica is the one that has prefilled. Source: vLLM's proxies for prefill and decode instances, which send
     max_tokens=1 to the former; DistServe (OSDI'24) §3, whose prefill instance answers the first token.
     """
 
@@ -32,7 +34,7 @@ class Disaggregation:
         limits = [scenario.config_of(replica) for replica in range(scenario.cluster.replicas)]
         kv_bytes = [model.kv_bytes_per_gpu(each.tp) for each in limits]
         self.transfers = KvTransfers(
-            fleet.clock, network.transfer_s, kv_bytes, self.hand_over, self.choose_ahead
+            fleet.clock, network.transfer_s, kv_bytes, self.hand_over, self.choose_ahead, self.stays
         )
         self._fleet, self._dispatcher, self._routing = fleet, dispatcher, routing
         self._first = first  # of those that decode
@@ -48,6 +50,13 @@ class Disaggregation:
             int, int
         ] = {}  # the decode replica that was chosen, by request that is being prefilled
         self._choosing: Request | None = None
+        self.stayed = 0
+        self.mixed_pool: MixedPool | None = None
+        if scenario.cluster.mixed_pool_tokens is not None:
+            budgets = [each.kv_token_budget for each in limits]
+            self.mixed_pool = pool = MixedPool(first, scenario.cluster.mixed_pool_tokens, budgets)
+            dispatcher.on_assign += (self._assigned,)
+            dispatcher.on_withdraw += (pool.leave,)
 
     def slow_down(self, host: int, factor: float) -> None:
         """The links of a host are slow from now on, or no longer."""
@@ -64,9 +73,18 @@ class Disaggregation:
 
     def among(self, replicas: Ids, request: Request) -> Ids:
         """Return those of some replicas that are in the pool which a request is for."""
-        prefills = replicas < self._first
-        first = request.first_token_s < 0.0 and request is not self._choosing
-        return replicas[prefills if first else ~prefills]
+        decodes = self._decodes(request)
+        if self.mixed_pool is not None:
+            return self.mixed_pool.among(replicas, request, decodes)
+        return replicas[(replicas >= self._first) == decodes]
+
+    def _decodes(self, request: Request) -> bool:
+        """Whether a request is for a replica that decodes."""
+        return request.first_token_s >= 0.0 or request is self._choosing
+
+    def _assigned(self, replica: int, request: Request) -> None:
+        if self.mixed_pool is not None:
+            self.mixed_pool.enter(replica, request, self._decodes(request))
 
     def unservable(self, request: Request, adapter: Adapter | None, config: ReplicaConfig) -> str:
         """Return why a request could never run on a prefill replica, or on any that decodes; empty if it could.
@@ -98,16 +116,42 @@ class Disaggregation:
     def choose_ahead(self, request: Request, source: int) -> tuple[int, int]:
         """Return the decode replica for a request whose last pass begins, and how many of its tokens are cached there.
 
-        It counts as one of its requests from now on.
+        It counts as one of its requests from now on. The source itself, if the request is to stay there, or has stayed
+        and is computed again.
         """
+        if request.id not in self._declared:
+            return source, 0
         dispatcher = self._dispatcher
         self._choosing, request.max_output_tokens = request, self._declared[request.id]
         target = self._routing.choose(request, dispatcher.candidates(request))
-        dispatcher.promise(request, target)
-        self._fleet.bind(request, source)
+        if target != source:
+            dispatcher.promise(request, target)
+            self._fleet.bind(request, source)
         self._choosing, request.max_output_tokens = None, 1
         self._ahead[request.id] = target
-        return target, cached_tokens(self._fleet.replicas[target], request)
+        return target, 0 if target == source else cached_tokens(self._fleet.replicas[target], request)
+
+    def stays(self, request: Request, source: int) -> bool:
+        """Return whether a request goes on where its prompt was computed, which is to be chosen now at the latest.
+
+        One that was preempted where it decodes, and computed again, does.
+        """
+        if self.mixed_pool is None:
+            return False
+        if request.id not in self._declared:
+            return True
+        if request.id not in self._ahead:
+            self.choose_ahead(request, source)
+        if self._ahead[request.id] != source:
+            return False
+        del self._ahead[request.id]
+        self.stayed += 1
+        self._dispatcher.withdraw(source, request)
+        request.max_output_tokens = self._declared.pop(request.id)
+        self._choosing = request
+        self._dispatcher.promise(request, source)
+        self._choosing = None
+        return True
 
 
 def disaggregated(

@@ -195,7 +195,7 @@ class Simulation:
         if self.migrator.active:
             dispatcher.on_arrive += (placement.count_request,)
             dispatcher.on_withdraw += (self.migrator.forget,)
-        dispatcher.on_end = dispatcher.on_withdraw  # a request that ends leaves its replica, too
+        dispatcher.on_end += dispatcher.on_withdraw  # a request that ends leaves its replica, too
         if history.asks_for_executions:
             dispatcher.on_end += (history.add_execution,)
         if placement.replans:

@@ -47,6 +47,12 @@ class KvSending(Part):
             yield f"{apart} needs cluster.engines_per_gpu=1"
         if cluster.may_fail:
             yield f"{apart} needs a cluster without cluster.failures"
+        if cluster.mixes:
+            mixed = "cluster.mixed_pool_tokens"
+            if scenario.replica.reserve != "paged":
+                yield f"{mixed} needs replica.reserve=paged: a prompt reserves nothing for an answer that may stay"
+            if policies.assists:
+                yield f"{mixed} needs a loader without CPU cores that assist, such as loader=asynchronous"
         if scenario.clients.patience_s is not None:
             yield f"{apart} needs clients.patience_s=null: a request whose prefill is under way cannot be taken back"
         for slot, policy in ("migration", policies.migration), ("autoscaler", scenario.scaling.autoscaler):
@@ -65,6 +71,8 @@ class KvSending(Part):
         self.kept: dict[int, Request] = {}  # whose KV is here, by id
 
     def hold_back(self, request: Request, now_s: float) -> bool:
+        if self._transfers.stays(request, self.replica_id):
+            return False
         self._done.append(request)
         return True
 

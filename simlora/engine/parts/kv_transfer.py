@@ -87,8 +87,8 @@ class KvTransfers:
     Copies begin in the order in which they were asked for, but each as soon as both of its links are free. `bytes_s` is
     how long so many bytes take a link, `kv_bytes` `[replicas]` what the KV of a token takes on each GPU of a replica;
     each of these GPUs has a link. `hand_over` takes a request whose KV is kept, and the replica that keeps it; `choose`
-    returns the decode replica of a request whose prompt is being computed, and how many of its tokens are cached there.
-    `tokens` have been copied.
+    returns the decode replica of a request whose prompt is being computed, and how many of its tokens are cached there;
+    `stays` whether a request whose prompt is complete goes on where it was computed. `tokens` have been copied.
     """
 
     def __init__(
@@ -98,18 +98,18 @@ class KvTransfers:
         kv_bytes: Sequence[int],
         hand_over: Callable[[Request, int], None],
         choose: Callable[[Request, int], tuple[int, int]],
+        stays: Callable[[Request, int], bool],
     ) -> None:
         self._clock, self._bytes_s, self._kv_bytes = clock, bytes_s, kv_bytes
-        self.hand_over, self._choose = hand_over, choose
+        self.hand_over, self.stays, self._choose = hand_over, stays, choose
         self._streams: dict[int, Transfer] = {}  # by request, whose prompt is being computed
         self._kept: dict[int, Transfer] = {}  # by request
         self._asked: list[Transfer] = []  # in order, of which no copy has begun
         self._out: dict[int, Transfer] = {}  # the copy under way, by the replica that it comes from
         self._into: dict[int, Transfer] = {}  # and by the one that it goes to
         self._slowdowns = [1.0 for _ in kv_bytes]
-        self._busy_s = [
-            0.0 for _ in kv_bytes
-        ]  # of copies that have ended: of the one link that a replica uses
+        # Of copies that have ended, out of each replica and into it.
+        self._out_s, self._into_s = [0.0 for _ in kv_bytes], [0.0 for _ in kv_bytes]
         self._ids, self._sources = array("q"), array("q")
         self._asked_s, self._begin_s, self._end_s = array("d"), array("d"), array("d")
         self._sizes = array("q")  # in tokens
@@ -127,8 +127,11 @@ class KvTransfers:
         end_s, layer_s = start_s + pass_s, 0.0
         together: list[Transfer] = []
         for request in requests:
+            target, cached_tokens = self._choose(request, source.replica_id)
+            if target == source.replica_id:
+                continue
             kept = self._streams[request.id] = self._new(request, source)
-            kept.target_id, cached_tokens = self._choose(request, source.replica_id)
+            kept.target_id = target
             self._size(kept, cached_tokens)
             kept.wanted = kept.streams = True
             kept.layers = layers
@@ -233,8 +236,8 @@ class KvTransfers:
         """A copy has ended: its links are free."""
         source, target = kept.source.replica_id, kept.target_id
         del self._out[source], self._into[target]
-        for id in (source, target):
-            self._busy_s[id] += self._clock.now - kept.begin_s
+        self._out_s[source] += self._clock.now - kept.begin_s
+        self._into_s[target] += self._clock.now - kept.begin_s
         if kept.least_s > self._clock.now:
             self._clock.call(kept.least_s, STORE, kept.request.id, partial(self._come, kept))
         else:
@@ -267,9 +270,11 @@ class KvTransfers:
         return Handovers(*(np.array(each) for each in columns))
 
     def busy_s(self, until_s: float) -> list[float]:
-        """Return how long the link of each replica has been busy; `until_s` is the time of the clock."""
-        under_way = self._out | self._into
-        return [
-            busy_s + (until_s - under_way[id].begin_s if id in under_way else 0.0)
-            for id, busy_s in enumerate(self._busy_s)
-        ]
+        """Return how long the busier link of each replica, out or in, has been busy; `until_s`: the clock's time."""
+        found: list[float] = []
+        for id in range(len(self._out_s)):
+            out, into = self._out.get(id), self._into.get(id)
+            out_s = self._out_s[id] + (0.0 if out is None else until_s - out.begin_s)
+            into_s = self._into_s[id] + (0.0 if into is None else until_s - into.begin_s)
+            found.append(max(out_s, into_s))
+        return found
