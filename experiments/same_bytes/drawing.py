@@ -12,8 +12,8 @@ import numpy as np
 from experiments.same_bytes import values
 from experiments.same_bytes.composed import SLOTS, System, system, systems
 from simlora.config.composing import choices
+from simlora.engine.pools_config import KV_HANDOVERS
 from simlora.engine.replica_config import WRITE_POLICIES
-from simlora.engine.scenario import KV_HANDOVERS
 
 SHARE_UNMENDED = 0.05
 """Of the scenarios, whose parts are left as drawn, so that refusals are compared too."""
@@ -271,6 +271,8 @@ def _put_apart(draft: Draft) -> None:
         draft.put("cluster.kv_handover", draft.one(KV_HANDOVERS))
         draft.put("cluster.network", draft.one(values.NETWORKS))
         draft.put("router@decode_router", draft.one(DECODE_ROUTERS))
+        if draft.replica("reserve") == "paged" and slots["loader"] != "cpu_assisted" and draft.happens(0.5):
+            draft.put("cluster.mixed_pool_tokens", draft.one((200, 2000)))
 
 
 def _put_lora_server(draft: Draft) -> None:

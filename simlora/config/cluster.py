@@ -12,6 +12,7 @@ from simlora.core.errors import InputError, nearest
 from simlora.core.trace import Trace
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.kv_tiers_config import KvTiersConfig
+from simlora.engine.pools_config import PoolsConfig
 from simlora.engine.scenario import ClusterConfig, Kind, ScalingConfig
 from simlora.hardware.link import as_link
 from simlora.policies.scaling.base import Autoscaler
@@ -101,8 +102,9 @@ def cluster_keys(tree: Tree) -> ClusterKeys:
     config = ClusterConfig(
         engines_per_gpu=whole("cluster.engines_per_gpu", engines, "replicas", least=1, most=REPLICAS_MAX),
         prefill_replicas=as_whole(cluster.get("prefill_replicas")),
-        kv_handover=str(cluster.get("kv_handover")),
-        mixed_pool_tokens=cluster.get("mixed_pool_tokens"),
+        pools=PoolsConfig(
+            kv_handover=str(cluster.get("kv_handover")), mixed_pool_tokens=cluster.get("mixed_pool_tokens")
+        ),
         lora_server_gpus=as_whole(cluster.get("lora_server_gpus")),
         replicas=whole("cluster.replicas", cluster.get("replicas"), least=1, most=REPLICAS_MAX),
         max_outstanding=as_whole(cluster.get("max_outstanding")),

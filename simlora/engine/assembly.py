@@ -43,7 +43,7 @@ from simlora.engine.replica.replica import Replica
 from simlora.engine.replica.request_table import HoldingTable, RequestTable
 from simlora.engine.replica.running_batch import RunningBatch
 from simlora.engine.replica.scheduler_view import SchedulerView, Trials
-from simlora.engine.scenario import BY_LAYER, ClusterConfig, Scenario
+from simlora.engine.scenario import ClusterConfig, Scenario
 from simlora.latency.models import LatencyModels
 from simlora.latency.transfer import AdapterLoad
 from simlora.memory.adapter_cache import AdapterCache, DividedAdapterCache
@@ -277,7 +277,7 @@ class Assembly:
         if loader is not None:
             yield from self._overlapping(replica, loader)
         if self.transfers is not None and self.prefills:
-            layers = scenario.model.layers if scenario.cluster.kv_handover == BY_LAYER else 0
+            layers = scenario.model.layers if scenario.cluster.pools.by_layer else 0
             yield from sending(replica, self.transfers, self.outputs, layers)
         if isinstance(model, MergingRunner):
             yield Merging(replica, model)

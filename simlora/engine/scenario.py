@@ -16,6 +16,7 @@ from simlora.core.trace import Trace
 from simlora.engine.clients import Clients
 from simlora.engine.incidents import Failure, SlowLink, Straggler, check_incidents
 from simlora.engine.kv_tiers_config import KvTiersConfig
+from simlora.engine.pools_config import PoolsConfig
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.speculation import Acceptance, Speculation
 from simlora.hardware.gpu import Gpu
@@ -35,7 +36,6 @@ from simlora.policies.scaling.fixed import Fixed
 from simlora.policies.scheduling.base import Scheduler
 
 ADAPTER_POOLS = ("replicated", "distributed")
-WHOLE, BY_LAYER = KV_HANDOVERS = ("whole", "by_layer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,12 +114,10 @@ class ClusterConfig:
     `host_memory_bytes`, and fetches others over the `network`, or from `storage` if no host holds them.
     `replica_groups`: the last of the `replicas`, group by group, on other GPUs or with other limits.
     `prefill_replicas`: the first of the replicas, which only prefill, while the others decode; 0: each does both. KV
-    goes from one to the other over the `network`, by `kv_handover`: whole, once the request is admitted there; or by
-    layer, while the prompt is computed. `mixed_pool_tokens`: of prompts at each replica that prefills, beyond which
-    replicas that decode prefill as well, as those that prefill decode when the others are full; None: each keeps to its
-    own. `lora_server_gpus` hold all adapters and compute LoRA for all replicas, which
-    they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept below the hosts' memory.
-    `faults_on_request`: what goes wrong is not only listed, but may also be asked for while the run is driven.
+    goes from one to the other over the `network`, as the `pools` say. `lora_server_gpus` hold all adapters and compute
+    LoRA for all replicas, which they reach over the `network`; 0: each replica does that. `kv_tiers`: where KV is kept
+    below the hosts' memory. `faults_on_request`: what goes wrong is not only listed, but may also be asked for while
+    the run is driven.
     """
 
     replicas: int
@@ -140,10 +138,9 @@ class ClusterConfig:
     slow_links: tuple[SlowLink, ...] = ()
     replica_groups: tuple[Kind, ...] = ()
     prefill_replicas: int = 0
-    kv_handover: str = WHOLE
-    mixed_pool_tokens: int | None = None
+    pools: PoolsConfig = PoolsConfig()  # noqa: RUF009  # it has no state
     lora_server_gpus: int = 0
-    kv_tiers: KvTiersConfig = KvTiersConfig()
+    kv_tiers: KvTiersConfig = KvTiersConfig()  # noqa: RUF009  # it has no state
     faults_on_request: bool = False
 
     def __post_init__(self) -> None:
@@ -161,9 +158,6 @@ class ClusterConfig:
             number("cluster.adapter_rps", self.adapter_rps, "requests/s", above=0)
         whole("cluster.adapter_burst", self.adapter_burst, "requests", least=1)
         choice("cluster.adapter_pool", self.adapter_pool, ADAPTER_POOLS)
-        choice("cluster.kv_handover", self.kv_handover, KV_HANDOVERS)
-        if self.mixed_pool_tokens is not None:
-            whole("cluster.mixed_pool_tokens", self.mixed_pool_tokens, "tokens", least=1)
         if self.host_memory_bytes is not None:
             number("host.memory_bytes", self.host_memory_bytes, "bytes", above=0)
         check_incidents(self.failures, self.hosts)
@@ -182,7 +176,7 @@ class ClusterConfig:
     @property
     def mixes(self) -> bool:
         """Whether replicas of either pool may prefill and decode."""
-        return self.prefill_replicas > 0 and self.mixed_pool_tokens is not None
+        return self.prefill_replicas > 0 and self.pools.mixed_pool_tokens is not None
 
     @property
     def may_fail(self) -> bool:

@@ -18,9 +18,9 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.kv_tiers_config import KvTiersConfig
+from simlora.engine.pools_config import KV_HANDOVERS, PoolsConfig
 from simlora.engine.replica_config import DIVIDED, OWN_REGIONS, WRITE_POLICIES, ReplicaConfig
 from simlora.engine.scenario import (
-    KV_HANDOVERS,
     ClusterConfig,
     Kind,
     Policies,
@@ -229,7 +229,9 @@ def settings_of(kind: type, *said_otherwise: str) -> dict[str, Any]:
 
 INCIDENTS = ("failures", "stragglers", "slow_links")
 OF_REPLICA = settings_of(ReplicaConfig)
-OF_CLUSTER = settings_of(ClusterConfig, *INCIDENTS, "network", "storage", "replica_groups", "kv_tiers")
+OF_CLUSTER = settings_of(
+    ClusterConfig, *INCIDENTS, "network", "storage", "replica_groups", "pools", "kv_tiers"
+)
 OF_SCALING = settings_of(ScalingConfig, "autoscaler")
 OF_SPECULATION = settings_of(Speculation, "tokens", "calibration")
 SETTINGS = OF_REPLICA | OF_CLUSTER | OF_SCALING | OF_SPECULATION
@@ -263,6 +265,8 @@ class Case(Settings):
     migration: str = "consolidate"
     migrates_every_s: float | None = None
     autoscaler: str | Autoscaler = "fixed"
+    kv_handover: str = "whole"
+    mixed_pool_tokens: int | None = None
     kv_disk_tokens: int = 0
     kv_store_tokens: int = 0
     kv_store_servers: int = 1
@@ -353,6 +357,7 @@ class Case(Settings):
                 stragglers=of("replica", Straggler, self.stragglers),
                 slow_links=of("host", SlowLink, self.slow_links),
                 replica_groups=(others,) if self.others else (),
+                pools=PoolsConfig(kv_handover=self.kv_handover, mixed_pool_tokens=self.mixed_pool_tokens),
                 kv_tiers=KvTiersConfig(
                     disk_bytes=TINY.kv_bytes_per_token * self.kv_disk_tokens,
                     disk=Link("disk", 2**-7, 512.0),

@@ -316,6 +316,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.max_outstanding=8",
     ),
     "apart-by-layer": (*APART, "system=chunked_prefill", "cluster.kv_handover=by_layer"),
+    "apart-mixed": (*APART, "system=chunked_prefill", "cluster.mixed_pool_tokens=1000"),
     "apart-fcfs": (*APART, "system=slora", "loader=asynchronous", "router@decode_router=adapter_affinity"),
     "apart-speculation": (
         *APART,

@@ -25,8 +25,9 @@ class Disaggregation:
 
     `routing` chooses the decode replica, once the first token is there, or, where KV goes layer by layer, when its
     pass begins; `transfers` bring it the KV. With a `mixed_pool` either may be a replica of the other pool; a request
-    `stays`, without a copy, where the decode replica is the one that has prefilled. Source: vLLM's proxies for prefill and decode instances, which send
-    max_tokens=1 to the former; DistServe (OSDI'24) §3, whose prefill instance answers the first token.
+    stays, without a copy, where the decode replica is the one that has prefilled, as `stayed` did. Source: vLLM's
+    proxies for prefill and decode instances, which send max_tokens=1 to the former; DistServe (OSDI'24) §3, whose
+    prefill instance answers the first token.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, dispatcher: Dispatcher, routing: Routing) -> None:
@@ -52,9 +53,10 @@ class Disaggregation:
         self._choosing: Request | None = None
         self.stayed = 0
         self.mixed_pool: MixedPool | None = None
-        if scenario.cluster.mixed_pool_tokens is not None:
+        most_tokens = scenario.cluster.pools.mixed_pool_tokens
+        if most_tokens is not None:
             budgets = [each.kv_token_budget for each in limits]
-            self.mixed_pool = pool = MixedPool(first, scenario.cluster.mixed_pool_tokens, budgets)
+            self.mixed_pool = pool = MixedPool(first, most_tokens, budgets)
             dispatcher.on_assign += (self._assigned,)
             dispatcher.on_withdraw += (pool.leave,)
 
@@ -76,7 +78,7 @@ class Disaggregation:
         decodes = self._decodes(request)
         if self.mixed_pool is not None:
             return self.mixed_pool.among(replicas, request, decodes)
-        return replicas[(replicas >= self._first) == decodes]
+        return replicas[replicas >= self._first if decodes else replicas < self._first]
 
     def _decodes(self, request: Request) -> bool:
         """Whether a request is for a replica that decodes."""

@@ -15,8 +15,8 @@ class MixedPool:
 
     A replica that prefills is full when it has prompts to compute and would have more than `most_prompt_tokens` with
     the next; one that decodes, when its requests and the next would need all of its pool, by declared lengths. Then the
-    request may go to the replicas that are mixed, which have requests of the other pool, and are not full; then to all
-    of the other pool, of which the chosen one is mixed from now on; and if these are mixed already, to any. A replica is
+    request may go to replicas that are mixed, which have requests of the other pool, and are not full; else to all of
+    the other pool, of which the chosen one is mixed from now on; and if all of these are mixed, to any. A replica is
     mixed until it has no request of the other pool. The first `prefill_replicas` are those that prefill.
 
     Source: Splitwise (ISCA'24) §4.1, and its simulator (github.com/Mutinifni/splitwise-sim, scheduler.py,
@@ -31,7 +31,9 @@ class MixedPool:
         self._kv_tokens: Ints = np.zeros(len(budgets), dtype=np.int64)  # that requests need, or will
         self._foreign: Ints = np.zeros(len(budgets), dtype=np.int64)  # requests of the other pool
         self._prefilled_by: dict[int, int] = {}  # by request
-        self._counted: dict[tuple[int, int], tuple[int, int, int]] = {}  # by replica and request: of these three
+        self._counted: dict[
+            tuple[int, int], tuple[int, int, int]
+        ] = {}  # by replica and request: of these three
 
     @property
     def counts(self) -> Ints:
@@ -51,10 +53,14 @@ class MixedPool:
         """Return which of some replicas have room for a request `[replicas]`."""
         if decodes:
             free: Ids = self._budgets[replicas] - self._kv_tokens[replicas]
-            free[replicas == self._prefilled_by.get(request.id, -1)] += request.prompt_tokens  # which are there
-            return free > request.prompt_tokens + request.max_output_tokens
+            free[replicas == self._prefilled_by.get(request.id, -1)] += (
+                request.prompt_tokens
+            )  # which are there
+            fits: NDArray[np.bool_] = free > request.prompt_tokens + request.max_output_tokens
+            return fits
         tokens = self._prompt_tokens[replicas]
-        return (tokens == 0) | (tokens + request.prompt_tokens <= self._most_prompt_tokens)
+        few: NDArray[np.bool_] = (tokens == 0) | (tokens + request.prompt_tokens <= self._most_prompt_tokens)
+        return few
 
     def enter(self, replica: int, request: Request, decodes: bool) -> None:
         """A replica gets a request, to prefill or to decode it."""
