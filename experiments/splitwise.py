@@ -12,8 +12,9 @@ looks up a decode step of so many requests in that table as a batch of so many p
 takes as long as one of a single request, where the table has twice as long on an A100. So all is printed twice: with
 steps as measured, and as looked up.
 
-Ours has no mixed pool: a replica either prefills or decodes. Prompts above 2,048 tokens are prefilled in chunks of so
-many. GPUs of HHcap that decode are capped to half their power; by section 4.4 that does not slow them, and so not here.
+The pools help each other out as in the paper's mixed pool, unless each --keeps-to-its-pool. Prompts above 2,048 tokens
+are prefilled in chunks of so many. GPUs of HHcap that decode are capped to half their power; by section 4.4 that does
+not slow them, and so not here.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class Cluster:
     decode_gpu: str = ""
     paper: str = ""
 
-    def overrides(self, files: Mapping[str, Path]) -> list[str]:
-        """Return its settings; `files`: the calibration of each GPU."""
+    def overrides(self, files: Mapping[str, Path], mixed: bool = False) -> list[str]:
+        """Return its settings; `files`: the calibration of each GPU; `mixed`: with a mixed pool."""
         total = self.first + self.decode
         own = [
             f"gpu={self.gpu}_80g",
@@ -73,6 +74,7 @@ class Cluster:
         ]
         if self.decode:
             own += [f"cluster.prefill_replicas={self.first}", "cluster.kv_handover=by_layer"]
+            own += [f"cluster.mixed_pool_tokens={SAID['mixed_pool_tokens']}"] * mixed
         if self.decode_gpu:
             other = f"gpu: {self.decode_gpu}_80g, calibration: {files[self.decode_gpu]}"
             own.append(f"cluster.replica_groups=[{{{other}, replicas: {self.decode}}}]")
@@ -117,9 +119,10 @@ def _written(prices: str, gpu: str, path: Path) -> Path:
     return path
 
 
-def carried_rps(cluster: Cluster, files: Mapping[str, Path], seed: int) -> float:
+def carried_rps(cluster: Cluster, files: Mapping[str, Path], mixed: bool, seed: int) -> float:
     """Return the highest rate at which a cluster meets all nine SLOs, to 2 %."""
-    own, alone = [*CASE, *SAID["conversations"], *cluster.overrides(files), f"seed={seed}"], pd.DataFrame()
+    own = [*CASE, *SAID["conversations"], *cluster.overrides(files, mixed), f"seed={seed}"]
+    alone = pd.DataFrame()
     bracket = Bracket(64.0, 1.0, 1024.0, precision=0.02, step=1.5)
     while (rate := bracket.ask) is not None:
         requests = simulate([*own, f"workload.arrivals.rate_rps={rate}"]).requests
@@ -181,18 +184,22 @@ def _second_and_latency_s(overrides: Sequence[str]) -> tuple[float, float]:
 
 @program(
     option("--seeds", type=int, default=3, help="of each capacity (default: 3)"),
+    option("--keeps-to-its-pool", action="store_true", help="no replica does the other pool's work"),
     JOBS,
     about=__doc__,
     epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes an hour of one core.",
 )
-def main(seeds: int, jobs: int) -> None:
+def main(seeds: int, keeps_to_its_pool: bool, jobs: int) -> None:
     """Search and print."""
     whole("--seeds", seeds, "seeds", least=1)
     with TemporaryDirectory() as folder:
         files = {name: written(name, Path(folder)) for name in (MEASURED, LOOKED_UP)}
         _print_handover(files[MEASURED])
         asked = [(name, prices, seed) for name in CLUSTERS for prices in files for seed in range(seeds)]
-        searches = [delayed(carried_rps)(CLUSTERS[name], files[prices], seed) for name, prices, seed in asked]
+        searches = [
+            delayed(carried_rps)(CLUSTERS[name], files[prices], not keeps_to_its_pool, seed)
+            for name, prices, seed in asked
+        ]
         found = dict(zip(asked, Parallel(jobs)(searches), strict=True))
     means = {each: fmean(found[*each, seed] for seed in range(seeds)) for each in product(CLUSTERS, files)}
     over = "".join(f"{f'over {base}':>21}" for base in BASELINES)
