@@ -75,11 +75,13 @@ def seeded(point: Point, seed: int) -> Point:
 
 
 def written(value: Any) -> str:
-    """Return a value as the command line writes it: `[64,32]`, `true`, `null`, `0.5`."""
+    """Return a value as the command line writes it: `[64,32]`, `{queue:2}`, `true`, `null`, `0.5`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list | tuple):
         return f"[{','.join(map(written, value))}]"
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{written(each)}" for key, each in value.items()) + "}"
     return str(value)
