@@ -150,9 +150,7 @@ class Disaggregation:
         self.stayed += 1
         self._dispatcher.withdraw(source, request)
         request.max_output_tokens = self._declared.pop(request.id)
-        self._choosing = request
         self._dispatcher.promise(request, source)
-        self._choosing = None
         return True
 
 
