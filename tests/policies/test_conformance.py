@@ -267,17 +267,17 @@ def test_policies_keep_their_promises_where(mechanism, data):
     slot = data.draw(st.sampled_from(slots))
     found, watching = WATCHES[slot]
     policy, case = data.draw(st.sampled_from(found)), data.draw(BESIDE[mechanism])
-    scenario = (where_it_goes(policy, case) if slot == "eviction" else case).scenario()
-    if slot == "autoscaler":
-        scenario = replace(scenario, scaling=ScalingConfig(autoscaler=watching(policy), boot_s=2**-3))
-    else:
-        scenario = replace(scenario, policies=replace(scenario.policies, **{slot: watching(policy)}))
     clients = data.draw(CLIENTS.get(mechanism, st.none()))
-    if clients is not None:
-        scenario = replace(scenario, clients=clients)
-    try:
+    scenario = (where_it_goes(policy, case) if slot == "eviction" else case).scenario()
+    try:  # tests/engine/test_refusals.py has what is refused
+        if slot == "autoscaler":
+            scenario = replace(scenario, scaling=ScalingConfig(autoscaler=watching(policy), boot_s=2**-3))
+        else:
+            scenario = replace(scenario, policies=replace(scenario.policies, **{slot: watching(policy)}))
+        if clients is not None:
+            scenario = replace(scenario, clients=clients)
         check(scenario)
-    except InputError:  # tests/engine/test_refusals.py has what is refused
+    except InputError:
         reject()
     event(f"{slot}={policy.__name__}")
     if clients is not None:
