@@ -59,20 +59,20 @@ def test_a_crossing_is_ready_to_run(overrides):
 
 
 def test_a_systems_own_policy_keeps_what_the_system_says_of_it():
-    assert crossed("system=simlora", "router=session_bands")["router"]["slack"] == 8
+    assert crossed("system=dlora_released", "router=pending_time")["router"]["loads"] is False
     assert crossed("system=dlora_released", "migration=stay")["router"]["loads"] is False
     assert crossed("system=simlora", "router=rank_bands", "router.slack=7")["router"]["slack"] == 7
 
 
 FCFS = "scheduler._target_=simlora.policies.scheduling.fcfs.Fcfs"
 CHUNKED = "scheduler._target_=simlora.policies.scheduling.chunked_prefill.ChunkedPrefill"
-BANDS = "router._target_=simlora.policies.routing.session_bands.SessionBands"
+PENDING = "router._target_=simlora.policies.routing.pending_time.PendingTime"
 
 
 def test_a_class_in_the_place_of_a_policy_has_none_of_its_keys():
     assert [*crossed("system=vllm", FCFS)["scheduler"]] == ["_target_"]
     assert crossed("system=vllm", FCFS, "+scheduler.limit=3")["scheduler"]["limit"] == 3
-    assert [*crossed("system=simlora", "router._target_=mine.Mine")["router"]] == ["_target_"]
+    assert [*crossed("system=dlora_released", "router._target_=mine.Mine")["router"]] == ["_target_"]
     assert [*crossed("workload=synthetic", "workload._target_=mine.Mine")["workload"]] == ["_target_"]
     own = crossed("workload=synthetic", "workload._target_=mine.Mine", "workload/popularity=zipf")["workload"]
     assert {*own} == {"_target_", "popularity"}
@@ -87,7 +87,7 @@ def test_keys_that_the_command_line_gives_stay():
 
 def test_the_class_that_stands_there_already_keeps_its_keys():
     assert crossed("system=vllm", CHUNKED) == crossed("system=vllm")
-    assert crossed("system=simlora", BANDS) == crossed("system=simlora")
+    assert crossed("system=dlora_released", PENDING) == crossed("system=dlora_released")
 
 
 def test_a_class_in_a_sweep_and_on_the_command_line(simlora, capsys):
@@ -109,7 +109,7 @@ def test_a_class_that_a_users_own_system_names(simlora):
         ("other", "vllm", fcfs),
         ("same", "vllm", chunked),
         ("again", "same", f"{fcfs}, limit: 3"),
-        ("over", "simlora, {override /router: most_idle}", fcfs),
+        ("over", "dlora_released, {override /router: most_idle}", fcfs),
     ):
         text = f"# @package _global_\ndefaults: [{base}]\nscheduler: {{_target_: {scheduler}}}\n"
         Path(f"mine/system/{name}.yaml").write_text(text)
@@ -119,4 +119,4 @@ def test_a_class_that_a_users_own_system_names(simlora):
     }
     assert ["max_batched_tokens" in text for text in out.values()] == [False, True, False, False]
     assert "limit: 3" in out["again"]
-    assert "slack" not in out["over"], "a router that another has taken the place of"
+    assert "loads: " not in out["over"], "a router that another has taken the place of"
