@@ -19,6 +19,7 @@ from experiments.cross_table.world import System, Workload, World
 
 MISTAKES = {"a tenth too long": 1 / 1.1, "a tenth too short": 1.1}
 """How far a pass may go, by what its scheduler is told of its time: as if the target were another one."""
+WRONG = "what a pass takes, told {}"
 
 
 def as_published(space: Space, system: System) -> list[Exchange]:
@@ -49,7 +50,7 @@ def told_wrong(world: World, system: System) -> list[Exchange]:
     target_s = world.same["slo.tpot_s"]
     return [
         Exchange(
-            f"what a pass takes, told {mistake}",
+            WRONG.format(mistake),
             "right",
             "wrong",
             System(

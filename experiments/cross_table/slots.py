@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Span, carried_by_seed, span, times
+from experiments.cross_table.capacities import Reading, Span, carried_by_seed, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.world import System, Workload, World
 from experiments.studies.reading import load
@@ -143,13 +143,18 @@ def _told(slot: Slot, other: Slot) -> str:
 
 @dataclass(frozen=True)
 class Part:
-    """What one slot does for a system: `kept` is how many times as much it carries with the slot as another has it.
+    """What one slot does for a system: how many times as much it carries with the slot as another has it, by seed.
 
-    NaN where simlora refuses that.
+    Nothing where simlora refuses that.
     """
 
     exchange: Exchange
-    kept: Span
+    by_seed: Mapping[int, Reading]
+
+    @property
+    def kept(self) -> Span:
+        """The mean over seeds, and its interval; NaN where simlora refuses that."""
+        return span(self.by_seed.values()) if self.by_seed else Span(math.nan, math.nan, math.nan)
 
 
 def parts(
@@ -171,7 +176,5 @@ def _parts(world: World, row: Row, cell: Cell, swaps: Sequence[Exchange], jobs: 
     near = {(system.name, name): first.met_rps for system in systems}
     found = carried_by_seed(world, systems, [row.workload], cell.carried, jobs, near)
     for exchange in swaps:
-        kept = Span(math.nan, math.nan, math.nan)
-        if not exchange.refused:
-            kept = span(times(found[exchange.system.name, name], cell.carried).values())
-        yield Part(exchange, kept)
+        refused = exchange.refused
+        yield Part(exchange, {} if refused else times(found[exchange.system.name, name], cell.carried))

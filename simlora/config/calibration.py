@@ -10,8 +10,9 @@ from simlora.core.checks import shown
 from simlora.core.errors import InputError, nearest
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.hardware.gpu import Gpu
-from simlora.hardware.model import ModelShape
+from simlora.hardware.model import MLP, ModelShape
 from simlora.latency import calibration as calibrations
+from simlora.latency.adapted import scales
 from simlora.latency.calibration import Calibration
 from simlora.latency.collectives import folded
 from simlora.latency.parts.composed import composed, warning
@@ -37,11 +38,11 @@ def calibration_for(
     name = f"{gpu.name}-{model.name}-tp{replica.tp}{'ep' if apart else ''}" + _engine(engine)
     parts = composed(gpu, model, replica.tp, engine, apart) if choice in (None, name) else None
     if parts is not None and name not in calibrations.names():
-        warnings = [warning(parts), *_beyond(parts, replica), *another]
+        warnings = [warning(parts), *_beyond(parts, model, replica), *another]
         return replace(parts, provenance={**parts.provenance, "warnings": warnings}), warnings
     found = _calibration(choice, name, gpu.name, model.name, replica.tp)
     folded(found[0], model, replica.target_modules)  # raises for a coefficient that several GPUs need
-    said = [*found[1], *_beyond(found[0], replica)]
+    said = [*found[1], *_beyond(found[0], model, replica)]
     if said:
         known = found[0].provenance.get("warnings", ())
         provenance = {**found[0].provenance, "warnings": [*known, *said]}
@@ -58,9 +59,16 @@ def _another(system: str, engine: Any) -> list[str]:
     ]
 
 
-def _beyond(parts: Calibration, replica: ReplicaConfig) -> list[str]:
-    """Say which of the replica's limits lie outside what the parts were measured for."""
+def _beyond(parts: Calibration, model: ModelShape, replica: ReplicaConfig) -> list[str]:
+    """Say what of the replica's limits and adapters lies outside what the parts were measured for."""
     said: list[str] = []
+    experts = [module for module in replica.target_modules if module in MLP and model.copies(module) > 1]
+    if experts and not scales(parts):
+        said.append(
+            f"replica.target_modules has {', '.join(experts)} of experts, and the LoRA kernels of calibration "
+            f"{parts.path} were measured on models without experts: adapters of experts take memory, but no further "
+            "time."
+        )
     rank = parts.provenance.get("measured_rank")
     if rank is None:
         return said

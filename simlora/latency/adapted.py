@@ -29,18 +29,29 @@ def adapted(calibration: Calibration, model: ModelShape, target_modules: Sequenc
     """
     attention = ATTENTION if any(module in ATTENTION for module in target_modules) else ()
     mlp = [module for module in target_modules if module in MLP]
-    if not mlp or calibration.provenance.get(LORA_MODULES) == "all":
+    if not mlp or not scales(calibration):
         return calibration
     calls = (len(attention) + len(mlp)) / len(ATTENTION)
     width = _width(model, attention) + model.experts_per_token * _width(model, mlp)
     widths = width / _width(model, ATTENTION)
     coefficients = dict(calibration.coefficients)
     for name in coefficients:
-        section, _, kernel = name.rpartition(".")[0].partition(".")
-        adapts = (section == "kernels" and kernel.partition(".")[0] in KERNELS) or section == CPU
-        if adapts and name != FIXED:
+        if (_of_attention(name) or name.startswith(f"{CPU}.")) and name != FIXED:
             coefficients[name] *= calls if name.endswith(LAUNCHES) else widths
     return replace(calibration, coefficients=coefficients)
+
+
+def scales(calibration: Calibration) -> bool:
+    """Return whether the LoRA kernels of a calibration cost more the more projections are adapted."""
+    return calibration.provenance.get(LORA_MODULES) != "all" and any(
+        map(_of_attention, calibration.coefficients)
+    )
+
+
+def _of_attention(name: str) -> bool:
+    """Return whether a coefficient is of a kernel that was measured on attention, as kernels.bgmv.decode.call_s."""
+    section, kernel, *_ = f"{name}.".split(".")
+    return section == "kernels" and kernel in KERNELS
 
 
 def _width(model: ModelShape, modules: Sequence[str]) -> int:

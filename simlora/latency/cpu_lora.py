@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 
 
@@ -29,6 +30,11 @@ class CpuLora:
 
     def __init__(self, calibration: Calibration, layers: int) -> None:
         """Read the coefficients. Raises InputError for a missing one."""
+        if "cpu_lora.tokens_per_core" not in calibration.coefficients:
+            raise InputError(
+                f"calibration {calibration.path} has no cpu_lora.tokens_per_core: LoRA on CPU cores was measured with "
+                "S-LoRA's engine only; take another loader, such as asynchronous"
+            )
         self.tokens_per_core = max(int(calibration.need("cpu_lora.tokens_per_core")), 1)
         self._intercept_s = calibration.coefficients.get("cpu_lora.intercept_s", 0.0)
         self._per_token_s = calibration.need("cpu_lora.per_token_s")

@@ -96,7 +96,7 @@ def _kinds_of_loads(adapters: dict[str, Any]) -> str:
 def _hosts(adapters: dict[str, Any]) -> str:
     """Return how many adapters hosts hold, where that is not all of them; nothing where it is."""
     held = adapters.get("host_adapters")
-    if not held or min(held) == adapters.get("count"):
+    if not held or not max(held) or min(held) == adapters.get("count"):  # none: a LoRA server has them
         return ABSENT
     refused = adapters.get("host_refused")
     without = f"; {counted(refused, 'copy', 'copies')} had no room" if refused else ""

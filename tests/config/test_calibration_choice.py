@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from simlora.api import simulate
 from simlora.cli.capacity import main as capacity
 from simlora.cli.sweep import main as sweep
@@ -32,6 +34,16 @@ def test_a_limit_beyond_what_a_part_was_measured_for_is_said():
     assert "replica.max_lora_rank is 64" in warnings
     assert "measured up to rank 32" in warnings
     assert "up to a batch of 512" in warnings
+
+
+@pytest.mark.parametrize(
+    ("system", "modules", "says"),
+    [("vllm", "[q,v,gate]", True), ("vllm", "[q,v]", False), ("slora", "[q,v,gate]", False)],
+)
+def test_kernels_that_were_measured_without_experts_say_so_where_experts_are_adapted(system, modules, says):
+    mixture = ("gpu=h100_80g", "model=qwen3_30b_a3b", "workload.duration_s=1")
+    result = simulate([*SHORT, *mixture, f"system={system}", f"replica.target_modules={modules}"])
+    assert any("adapters of experts take memory" in notice for notice in result.notices) is says
 
 
 def test_a_capacity_says_it_too(tmp_path, capsys):

@@ -53,6 +53,11 @@ def test_each_request_holds_the_layers_up_until_its_own_weights_are_there():
     assert model().pass_s(10e-3, both) == pytest.approx(two + 3 * 1.1e-3 + 5 * 1e-3)
 
 
+def test_an_engine_on_which_no_cpu_lora_was_measured_is_named():
+    with pytest.raises(InputError, match="measured with S-LoRA's engine only; take another loader"):
+        CpuLora(Calibration("test", "gpu", "model", 1, {}, {}), 10)
+
+
 def test_who_has_landed_costs_nothing():
     assert model().pass_s(10e-3, []) == pytest.approx(10e-3)
     assert model().pass_s(10e-3, [Assisted(16, 64, 0.0)]) == pytest.approx(10e-3)

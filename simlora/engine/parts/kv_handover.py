@@ -143,7 +143,6 @@ class KvReceiving(Deferring):
         self._loader, self._transfers, self.replica_id = loader, transfers, replica.id
         self._coming_kv: dict[int, Transfer] = {}  # by request
         self._arrived_s: dict[int, float] = {}  # when its KV was there, by request
-        self._charged: set[int] = set()  # requests whose wait for weights the loader has counted
 
     def before_admit(self, requests: Sequence[Request]) -> Sequence[Request]:
         keeps = self._transfers.keeps
@@ -165,14 +164,13 @@ class KvReceiving(Deferring):
         kept = [self._transfers.claim(request) for request in those]
         for request in those:
             table.dequeue(request)
-        blocked_s = {request.id: request.blocked_s for request in those}
+        blocked_s = [request.blocked_s for request in those]
         plan = loader.admit(those, step, now_s)
         loader.defer(those, step, now_s)
         if plan.weights_s > now_s:
             replica.stall(plan.weights_s)
-        for request, transfer in zip(those, kept, strict=True):
-            if request.blocked_s != blocked_s[request.id]:
-                self._charged.add(request.id)
+        for request, transfer, before_s in zip(those, kept, blocked_s, strict=True):
+            request.blocked_s = before_s  # `_waited` counts: of a load, what the copy of KV does not hide
             self._coming_kv[request.id] = transfer
             self.add(request, now_s, inf)
             if loader.writable_s > now_s:
@@ -226,7 +224,6 @@ class KvReceiving(Deferring):
         if coming is None:
             self._waited(request, now_s)
             return True
-        self._charged.discard(request.id)
         self.take(request, now_s)
         return False
 
@@ -234,11 +231,8 @@ class KvReceiving(Deferring):
         """A request waits no longer; what it has waited for its weights alone was lost to adapters."""
         since_s = self._arrived_s.pop(request.id)
         waited_s = self.take(request, now_s)
-        if request.id in self._charged:
-            self._charged.discard(request.id)
-        else:
-            for_weights_s = min(now_s, self._loader.weights_s(request)) - since_s
-            request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
+        for_weights_s = min(now_s, self._loader.weights_s(request)) - since_s
+        request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
 
 
 def sending(replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int) -> Iterator[Part]:
