@@ -185,8 +185,8 @@ def told_wrong(study: Study) -> str:
     return (
         f"**Its scheduler knows here what a pass takes. Told a tenth too short, the composition carries {short} times "
         f"what the best published system does; told a tenth too long, {long} times.** An error of the same size in "
-        "every pass equals another target: with `scheduler.pass_s` at the target divided by 1.1, the composition is the "
-        "second of these systems, and passes that are told a tenth too short then make it the one above."
+        "every pass equals another target: with `scheduler.pass_s` at the target divided by 1.1, the composition is "
+        "the second of these systems, and passes that are told a tenth too short then make it the one above."
     )
 
 

@@ -100,8 +100,8 @@ class Loader(ConfigLoaderImpl):
 
     They are left out where another policy has been chosen since, by a system on top of it or on the command line:
     `system=simlora scheduler=fcfs` has no `scheduler.margin_s`. So is a class of the user's own that a system names
-    where the command line chooses a policy. Where a slot's `_target_` is replaced, by a system or on the command line, so are
-    the keys that stood beside it, but for those that the command line gives.
+    where the command line chooses a policy. Where a slot's `_target_` is replaced, by a system or on the command line,
+    so are the keys that stood beside it, but for those that the command line gives.
     """
 
     def _parse_overrides_and_create_caching_repo(
