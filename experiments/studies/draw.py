@@ -144,14 +144,18 @@ def _curves(ax: Axes, study: Study, panel: Panel, metric: str, found: Sequence[F
         if below := sum(_alike(curves[order], other) for other in curves[order + 1 :]):
             look |= {"linestyle": (0, (4, 4 * below))}
         ax.plot(at, means, **look)
-        _spread(
-            ax, study, at, means, [[scale * f for f in ends(one.figures(metric))] for one in there], colour
-        )
+        spans = [[scale * _possible(metric, end) for end in ends(one.figures(metric))] for one in there]
+        _spread(ax, study, at, means, spans, colour)
         beyond = [(x, mean) for x, mean, one in zip(at, means, there, strict=True) if one.point.beyond]
         ax.plot(*(zip(*beyond, strict=True) if beyond else ([], [])), color=colour, **BEYOND)
         for one in own:
             _theirs(ax, one, metric, _beside(study, panel, order, _place(study, panel, one.point.x)), colour)
     _ticks(ax, study, panel, [x for x in panel.x if any(one.point.x == x for one in found)] or panel.x)
+
+
+def _possible(metric: str, end: float) -> float:
+    """Return the end of an interval where a figure can be: not below 0, and a share not above 1."""
+    return min(max(end, 0.0), 1.0 if metric in SHARES else math.inf)
 
 
 def _spread(
