@@ -35,9 +35,11 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     config, own = kind.replica, kind.calibration
     model, modules = scenario.model, config.target_modules
     calibration = folded(adapted(own, model, modules), model, modules, scenario.lora_communication)
+    server = scenario.lora_server
+    lora = calibration if server is None else adapted(server, model, modules)
     return LatencyModels(
         iteration=IterationModel(calibration),
-        kernel=(kind.kernel or scenario.policies.kernel)(calibration),
+        kernel=(kind.kernel or scenario.policies.kernel)(lora),
         load=AdapterLoad(own),
         merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,

@@ -214,6 +214,8 @@ class Scenario:
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
     `lora_communication`: whether the collectives of adapters between the GPUs of a replica take time.
     `speculation`: what a draft proposes, if there is one.
+    `lora_server`: what LoRA takes on a GPU of the cluster's LoRA server, where replicas divide adapters among several
+    GPUs; None: what it takes on a replica's.
     `clients`: how they react to what becomes of the trace's requests, if they do.
     `until_missed`: how many requests may miss their SLO before the run stops; None: all of them.
     """
@@ -233,6 +235,7 @@ class Scenario:
     clients: Clients = Clients()  # noqa: RUF009  # it has no state
     scaling: ScalingConfig = ScalingConfig()
     speculation: Speculation = Speculation()  # noqa: RUF009  # it has no state
+    lora_server: Calibration | None = None
     lora_communication: bool = True
     gpu: Gpu | None = None
     ttft_targets_s: NDArray[np.float64] | None = None

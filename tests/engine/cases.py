@@ -369,6 +369,7 @@ class Case(Settings):
             model=replace(TINY, layers=self.layers, adapter_bits=self.adapter_bits),
             calibration=calibration,
             replica=limits,
+            lora_server=replace(calibration, tp=1) if self.lora_server_gpus and self.tp > 1 else None,
             scaling=ScalingConfig(
                 autoscaler=AUTOSCALERS[scaler]() if isinstance(scaler, str) else scaler,
                 **self.named(OF_SCALING),
@@ -672,7 +673,7 @@ def served(**changes: object) -> st.SearchStrategy[Case]:
         lambda case: case.but(scheduler="fcfs") if SCHEDULERS[case.scheduler]().merges else case
     )
     return st.builds(
-        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, tp=1, **changes),
+        lambda case, gpus, speed: case.but(lora_server_gpus=gpus, network_bytes_per_s=speed, **changes),
         plain,
         st.integers(1, 2),
         st.sampled_from((256.0, 65536.0)),

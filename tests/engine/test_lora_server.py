@@ -53,6 +53,24 @@ def test_rounds_and_kernels_hide_behind_the_adapted_part_of_the_base_model(gpus)
     assert server_of(simulation).busy_s == pytest.approx(20 * lora_s + prefill_s)
 
 
+def test_it_has_adapters_whole_where_replicas_have_several_gpus():
+    """Its kernels are those of one GPU, whatever a replica's take; two links bring a token's activations."""
+    one, two = (ALONE.but(tp=tp, network_bytes_per_s=16.0, lora_server_gpus=2) for tp in (1, 2))
+    divided = {
+        name: value / 8 if name.startswith("kernels.") else value for name, value in COEFFICIENTS.items()
+    }
+    scenario = two.scenario()
+    pair = Simulation(replace(scenario, calibration=replace(scenario.calibration, coefficients=divided)))
+    pair.run()
+    single = one.simulation()
+    assert server_of(pair).busy_s == pytest.approx(server_of(single).busy_s)
+    sent_s = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 0.0, 16.0)).exchange_s(1)
+    rows = [simulation.recorder.requests().loc[0] for simulation in (single, pair)]
+    assert rows[0].finish_s - rows[1].finish_s == pytest.approx((10 + 20) * sent_s / 2)
+    with pytest.raises(InputError, match="or to be told what LoRA takes where"):
+        Simulation(replace(scenario, lora_server=None))
+
+
 def test_nothing_hides_behind_attention():
     """The exchange and the server's kernels hide behind the weights that are read; attention comes on top of that."""
     runner = ALONE.simulation().fleet.replicas[0].runner

@@ -113,7 +113,6 @@ def without(prefix: str) -> dict[str, object]:
         (SERVER | {"slow_links": ((0, 1.0, None, 2.0),)}, "no cluster.slow_links"),
         (SERVER | MOVING, "does not load adapters"),
         (SERVER | TIERS | {"eviction": "cost_model", "kv_disk_tokens": 0}, "another eviction"),
-        (SERVER | {"tp": 2}, "replica.tp=1"),
         (SERVER | {"max_cpu_loras": 2}, "replica.max_cpu_loras=null"),
         (SERVER | DISTRIBUTED | {"placement": "random"}, "adapter_pool=replicated"),
         (SERVER | OTHERS, "replicas that are all alike"),

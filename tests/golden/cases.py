@@ -215,6 +215,15 @@ EXTRA: dict[str, tuple[str, ...]] = {
         "cluster.network=ethernet_100g",
         "replica.target_modules=[q,k,v,o,down]",
     ),
+    "lora-server-pairs": (
+        "system=chunked_prefill",
+        "gpu=h100_80g",
+        *FUNCTIONS,
+        *MIXTURE,
+        "loader=cached",
+        "cluster.lora_server_gpus=2",
+        "cluster.network=infiniband_ndr",
+    ),
     "speculation-by-a-model": (
         *LARGE,
         "model=qwen3_32b",

@@ -148,7 +148,10 @@ class LoraServing(GpuSharing):
             (cluster.adapter_pool == "distributed", "cluster.adapter_pool=replicated"),
             (replica.adapter_memory != "unified" or replica.full_copies, "replica.adapter_memory=unified"),
             (replica.max_cpu_loras is not None, "replica.max_cpu_loras=null"),
-            (replica.tp > 1, "replica.tp=1: what its kernels take is not known of a model that is divided"),
+            (
+                replica.tp > 1 and scenario.lora_server is None,
+                "replica.tp=1, or to be told what LoRA takes where adapters are not divided (Scenario.lora_server)",
+            ),
             (cluster.replica_groups, "replicas that are all alike"),
             (cluster.engines_per_gpu > 1, "cluster.engines_per_gpu=1"),
             (scenario.speculation.tokens, "speculation.tokens=0"),
