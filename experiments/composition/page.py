@@ -149,12 +149,10 @@ def verdict(
     close = [titles[name] for name, one in spans.items() if one.high < ASKED or one.mean == 0.0]
     clear = {*won, *some, *lost}
     level = [titles[name] for name in spans if titles[name] not in clear]
-    each = (
-        "Of each of them" if len(won) == len(spans) else f"Of {len(won)} of these {len(spans)}, not of each,"
-    )
+    each = "each of them" if len(won) == len(spans) else f"{len(won)} of the {len(spans)}, not on each"
     return [
         f"**Over the {len(spans)} held-out workloads it carries {spanned(mean)} times what the best published system "
-        f"of each does. {each} it carries 10 % more.**",
+        f"of each does. It carries 10 % more on {each}.**",
         "",
         f"* ahead beyond doubt, and by 10 % or more on average: {', '.join(won) or 'nowhere'}",
         f"* ahead by less, beyond doubt: {', '.join(some) or 'nowhere'}",

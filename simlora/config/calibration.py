@@ -50,6 +50,19 @@ def calibration_for(
     return found[0], another
 
 
+def of_lora_server(gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any) -> Calibration | None:
+    """Return the calibration of a GPU of a LoRA server, which has adapters whole; None if a replica's GPU has, too.
+
+    Raises InputError if there is none.
+    """
+    if replica.tp == 1:
+        return None
+    try:
+        return calibration_for(None, gpu, model, replace(replica, tp=1), engine)[0]
+    except InputError as error:
+        raise InputError(f"cluster.lora_server_gpus has adapters whole, as on one GPU: {error}") from error
+
+
 def _another(system: str, engine: Any) -> list[str]:
     """Say that a real engine is simulated with the steps of another one."""
     if system not in ENGINES or engine == system:

@@ -15,7 +15,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from simlora.config.calibration import calibration_for
+from simlora.config.calibration import calibration_for, of_lora_server
 from simlora.config.cluster import cluster_keys
 from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, activation_share, command
 from simlora.config.idle_keys import idle_keys
@@ -161,7 +161,9 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         scaling=scaling,
         lora_communication=switch("replica.lora_communication", limits.get("lora_communication")),
         speculation=with_calibration(speculation, draft, replica, gpu, others, tree["engine"], apart),
-        lora_server=_lora_server(cluster.config.lora_server_gpus, gpu, model, replica, tree["engine"]),
+        lora_server=of_lora_server(gpu, model, replica, tree["engine"])
+        if cluster.config.lora_server_gpus
+        else None,
         gpu=gpu,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         parts=own_parts(tree),
@@ -184,21 +186,6 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         ),
         **shows,
     )
-
-
-def _lora_server(
-    gpus: int, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
-) -> Calibration | None:
-    """Return what LoRA takes on a GPU of the LoRA server, which has adapters whole; None where a replica's does, too.
-
-    Raises InputError if that is not known.
-    """
-    if not gpus or replica.tp == 1:
-        return None
-    try:
-        return calibration_for(None, gpu, model, replace(replica, tp=1), engine)[0]
-    except InputError as error:
-        raise InputError(f"cluster.lora_server_gpus has adapters whole, as on one GPU: {error}") from error
 
 
 def clients_of(tree: Tree) -> Clients:
