@@ -74,7 +74,7 @@ def markdown(study: Study) -> str:
         Path(__file__).with_name("page.md"),
         verdict="\n".join(verdict(held_out, overall(held_out), study.rows, study.published)),
         against_one=against_one(study),
-        told_wrong=told_wrong(study),
+        told_wrong=told_wrong(held_out, study.ablation),
         ahead_picture=AHEAD,
         progress_picture=PROGRESS,
         system=study.text.rstrip(),
@@ -174,9 +174,12 @@ def against_one(study: Study) -> str:
     )
 
 
-def told_wrong(study: Study) -> str:
-    """Return what it carries if its scheduler is told wrong what a pass takes; nothing if it does not ask."""
-    told = {mistake: _times_best(study, WRONG.format(mistake)) for mistake in MISTAKES}
+def told_wrong(held_out: Mapping[str, Mapping[int, Reading]], ablation: Mapping[str, Sequence[Part]]) -> str:
+    """Return what it carries if its scheduler is told wrong what a pass takes; nothing if it does not ask.
+
+    `held_out`: what it carries of the best published system's capacity, by workload and seed.
+    """
+    told = {mistake: _with_exchange(held_out, ablation, WRONG.format(mistake)) for mistake in MISTAKES}
     if not all(told.values()):
         return ""
     long, short = (spanned(overall(told[mistake])) for mistake in MISTAKES)
@@ -188,11 +191,13 @@ def told_wrong(study: Study) -> str:
     )
 
 
-def _times_best(study: Study, slot: str) -> dict[str, dict[int, Reading]]:
-    """Return what it carries of the best published system's capacity with one slot exchanged, by workload and seed."""
+def _with_exchange(
+    held_out: Mapping[str, Mapping[int, Reading]], ablation: Mapping[str, Sequence[Part]], slot: str
+) -> dict[str, dict[int, Reading]]:
+    """Return the same with one slot exchanged; nothing where that was not measured on every workload."""
     found = {}
-    for name, by_seed in study.ahead(HELD_OUT).items():
-        part = next((one for one in study.ablation[name] if one.exchange.slot == slot and one.by_seed), None)
+    for name, by_seed in held_out.items():
+        part = next((one for one in ablation[name] if one.exchange.slot == slot and one.by_seed), None)
         if part is None:
             return {}
         found[name] = {

@@ -23,7 +23,7 @@ from experiments.composition.judging import (
     overall,
     rival_of,
 )
-from experiments.composition.page import verdict
+from experiments.composition.page import told_wrong, verdict
 from experiments.composition.search import (
     BEHIND,
     Tried,
@@ -35,7 +35,7 @@ from experiments.cross_table import world as worlds
 from experiments.cross_table.bound import Bound
 from experiments.cross_table.capacities import Carried, Reading, Use
 from experiments.cross_table.compared import Cell, Row
-from experiments.cross_table.slots import POLICIES
+from experiments.cross_table.slots import POLICIES, Part
 from experiments.cross_table.world import TRAINING, System, World
 from simlora.api.preparing import composed, ready
 from simlora.core.errors import InputError
@@ -249,6 +249,20 @@ def test_the_verdict_says_where_it_is_ahead_and_where_it_is_not(
 
 
 # Published systems are tuned as compositions are
+
+
+def test_the_page_says_what_a_scheduler_costs_that_is_told_wrong(world: World) -> None:
+    asks = System(NAME, NAME, {"scheduler": "chunked_slo"})
+    long, short = frontier.told_wrong(worlds.read(), asks)
+    target_s = worlds.read().same["slo.tpot_s"]
+    assert long.system.settings["scheduler.pass_s"] == pytest.approx(target_s / 1.1, rel=1e-3)
+    assert short.system.settings["scheduler.pass_s"] == pytest.approx(target_s * 1.1, rel=1e-3)
+    ablation = {"long": [Part(short, exactly({0: 0.75})), Part(long, exactly({0: 0.875}))]}
+    text = told_wrong({"long": exactly({0: 1.2})}, ablation)
+    assert "too short, the composition carries 0.9 times" in text
+    assert "too long, 1.05 times" in text
+    assert not told_wrong({"long": exactly({0: 1.2})}, {"long": []})
+    assert not frontier.told_wrong(world, System(NAME, NAME, {"scheduler": "default"}))
 
 
 def tuned_of(choice: spaces.Choice, system: System, own: DictConfig) -> Iterator[tuple[str, set[object]]]:
