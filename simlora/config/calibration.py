@@ -50,17 +50,26 @@ def calibration_for(
     return found[0], another
 
 
-def of_lora_server(gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any) -> Calibration | None:
-    """Return the calibration of a GPU of a LoRA server, which has adapters whole; None if a replica's GPU has, too.
+def of_lora_server(
+    choice: Any, gpu: Gpu, model: ModelShape, replica: ReplicaConfig, engine: Any
+) -> tuple[Calibration | None, list[str]]:
+    """Return the calibration of a GPU of a LoRA server, which has adapters whole, and notices about it.
 
+    None if a replica's GPU has them whole, too: then it is that of the replicas. `choice` is of theirs.
     Raises InputError if there is none.
     """
     if replica.tp == 1:
-        return None
+        return None, []
     try:
-        return calibration_for(None, gpu, model, replace(replica, tp=1), engine)[0]
+        found = calibration_for(None, gpu, model, replace(replica, tp=1), engine)[0]
     except InputError as error:
         raise InputError(f"cluster.lora_server_gpus has adapters whole, as on one GPU: {error}") from error
+    if choice is None:
+        return found, []
+    return found, [
+        f"calibration={choice} is of replicas of {replica.tp} GPUs: the LoRA server, whose GPUs have adapters whole, "
+        f"takes {gpu.name}-{model.name}-tp1{_engine(engine)}."
+    ]
 
 
 def _another(system: str, engine: Any) -> list[str]:

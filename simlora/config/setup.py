@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -15,28 +13,27 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from simlora.config.about import about_of, workload_facts
 from simlora.config.calibration import calibration_for, of_lora_server
 from simlora.config.cluster import cluster_keys
-from simlora.config.engine_flags import ENGINES, PREFIX_CACHING, activation_share, command
 from simlora.config.idle_keys import idle_keys
 from simlora.config.kinds import other_kinds
-from simlora.config.making import factory, make, with_target
+from simlora.config.making import factory, make
 from simlora.config.mistakes import in_plain_words
 from simlora.config.parts import own_parts
 from simlora.config.reading import Tree, as_whole, check_known, plain, section
 from simlora.config.replica import REPLICA_KEYS, check_ranks, experts_apart, replica_config
-from simlora.config.speculation import speculation_of, speculative_flags, with_calibration
-from simlora.config.targets import DECODE_ROUTER, POLICIES, check_targets
+from simlora.config.speculation import speculation_of, with_calibration
+from simlora.config.targets import DECODE_ROUTER, KEYS, OUTPUTS, check_targets
 from simlora.config.tenants import slo_targets, ttft_targets_s, with_classes
 from simlora.config.workloads import workload
 from simlora.core.checks import number, switch, whole
 from simlora.core.errors import InputError
 from simlora.core.trace import Trace
-from simlora.core.trees import leaves
 from simlora.engine.clients import Clients
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.requirements import check
-from simlora.engine.scenario import Kind, Policies, Scenario
+from simlora.engine.scenario import Policies, Scenario
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -54,34 +51,6 @@ from simlora.policies.placement.base import Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.scaling.base import Autoscaler
 from simlora.policies.scheduling.base import Scheduler
-from simlora.workload.facts import longest_tokens
-
-EXPERTS_APART = {"vllm": " --enable-expert-parallel", "sglang": " --ep-size {tp}"}
-"""What a command that starts an engine has for expert parallelism, after a blank."""
-OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
-"""Keys that say what is shown, and how the results are computed, not what is simulated."""
-KEYS = (
-    "gpu",
-    "model",
-    "workload",
-    *POLICIES,
-    DECODE_ROUTER,
-    "seed",
-    "calibration",
-    "engine",
-    "fast_forward",
-    "cluster",
-    "clients",
-    "speculation",
-    "host",
-    "replica",
-    "slo",
-    "until_s",
-    "until_missed",
-    "speedup",
-    "window",
-    "parts",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +101,10 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     others, more = other_kinds(
         tree, limits, gpu, model, chunks, partial(_kernel_with, config), speculates, apart
     )
+    lora_server: Calibration | None = None
+    if cluster.config.lora_server_gpus:
+        lora_server, said = of_lora_server(tree["calibration"], gpu, model, replica, tree["engine"])
+        more = [*more, *said]
     policies = _policies(tree, scheduler, [calibration, *(kind.calibration for kind in others)])
     weight_bytes = model.weight_bytes + speculates.memory.weight_bytes
     scaling = cluster.scaling(make(tree, "autoscaler", Autoscaler), weight_bytes)
@@ -161,9 +134,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         scaling=scaling,
         lora_communication=switch("replica.lora_communication", limits.get("lora_communication")),
         speculation=with_calibration(speculation, draft, replica, gpu, others, tree["engine"], apart),
-        lora_server=of_lora_server(gpu, model, replica, tree["engine"])
-        if cluster.config.lora_server_gpus
-        else None,
+        lora_server=lora_server,
         gpu=gpu,
         ttft_targets_s=ttft_targets_s(targets, trace.adapters),
         parts=own_parts(tree),
@@ -173,8 +144,8 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
     return Setup(
         scenario=scenario,
         targets=targets,
-        about=_about(tree, scenario, gpu, choices),
-        workload=_workload_facts(scenario, choices),
+        about=about_of(tree, scenario, gpu, choices),
+        workload=workload_facts(scenario, choices),
         window=window,
         config=_as_yaml(tree),
         notices=(
@@ -316,87 +287,3 @@ def _window(warm_up_s: float, drain_s: float, trace: Trace) -> Window | None:
             f"one arrives at {trace.duration_s:g} s; make them shorter, or the workload longer"
         )
     return Window(warm_up_s, until_s)
-
-
-def _about(tree: Tree, scenario: Scenario, gpu: Gpu, choices: Mapping[str, str]) -> dict[str, Any]:
-    simulated = {key: value for key, value in tree.items() if key not in OUTPUTS}
-    text = json.dumps(simulated, sort_keys=True, default=str)
-    slots = (*POLICIES, DECODE_ROUTER) if scenario.cluster.prefill_replicas else POLICIES
-    return {
-        "system": choices.get("system") or "custom",
-        "model": scenario.model.name,
-        "gpu": gpu.name,
-        "engine": tree["engine"],
-        "tp": scenario.replica.tp,
-        "replicas": scenario.cluster.replicas,
-        "kv_token_budget": scenario.replica.kv_token_budget,
-        "max_prefill_tokens": scenario.replica.max_num_batched_tokens,
-        "max_loras": _slots(scenario.replica),
-        "serve": _serve(dict(leaves(tree)), scenario, choices),
-        "others": [
-            {
-                "gpu": kind.gpu.name if kind.gpu is not None else "",
-                "replicas": kind.replicas,
-                "tp": kind.replica.tp,
-                "kv_token_budget": kind.replica.kv_token_budget,
-                "max_prefill_tokens": kind.replica.max_num_batched_tokens,
-                "max_loras": _slots(kind.replica),
-                "replica": dict(written.get("replica", {})),
-                "serve": _serve(dict(leaves(tree)) | _of_kind(kind, written), scenario, choices),
-                "calibration": kind.calibration.describe(),
-            }
-            for kind, written in zip(
-                scenario.cluster.replica_groups, tree["cluster"]["replica_groups"], strict=True
-            )
-        ],
-        "policies": {slot: with_target(tree, slot)["_target_"] for slot in slots},
-        "config_hash": hashlib.sha256(text.encode()).hexdigest()[:16],
-    }
-
-
-def _slots(replica: ReplicaConfig) -> int | None:
-    """Return the adapter slots of a replica; None where adapters do not lie in slots."""
-    return replica.max_loras if replica.adapter_memory == "slots" else None
-
-
-def _of_kind(kind: Kind, written: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values by key that a kind of replica has of its own."""
-    memory = {} if kind.gpu is None else {"gpu.memory_bytes": kind.gpu.memory_bytes}
-    own = {f"replica.{key}": value for key, value in written.get("replica", {}).items()}
-    return {"replica.tp": kind.replica.tp, **memory, **own}
-
-
-def _serve(values: Mapping[str, Any], scenario: Scenario, choices: Mapping[str, str]) -> str | None:
-    """Return the command that starts the engine that is simulated; None where its flags are not known.
-
-    `values` are those of a replica's configuration by key.
-    """
-    name = choices.get("system", "")
-    speculation = speculative_flags(name, scenario.speculation)
-    cluster = scenario.cluster
-    if name not in ENGINES or cluster.prefill_replicas or cluster.lora_server_gpus or speculation is None:
-        return None
-    if values.get("replica.adapter_bits") is not None:
-        return None
-    settings = {key: values.get(key) for key in (*ENGINES[name].flags, PREFIX_CACHING)}
-    start = command(
-        name,
-        scenario.model.name,
-        settings,
-        activation_share=activation_share(values.get),
-        context_tokens=longest_tokens(scenario.trace),
-        adapters=bool(scenario.trace.adapters),
-    )
-    apart = EXPERTS_APART[name] if values["replica.expert_parallel"] else ""
-    return start + apart.format(tp=values["replica.tp"]) + speculation
-
-
-def _workload_facts(scenario: Scenario, choices: Mapping[str, str]) -> dict[str, Any]:
-    trace = scenario.trace
-    return {
-        "name": choices.get("workload") or "custom",
-        "description": trace.source,
-        "adapters": len(trace.adapters),
-        "duration_s": trace.duration_s,
-        "rate_rps": len(trace) / trace.duration_s if trace.duration_s > 0 else None,
-    }

@@ -17,6 +17,31 @@ from simlora.latency.yaml_text import DEEPEST
 POLICIES = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
 DECODE_ROUTER = "decode_router"
 """A second section for a choice of the group `router`: of the replicas that decode, where others prefill."""
+KEYS = (
+    "gpu",
+    "model",
+    "workload",
+    *POLICIES,
+    DECODE_ROUTER,
+    "seed",
+    "calibration",
+    "engine",
+    "fast_forward",
+    "cluster",
+    "clients",
+    "speculation",
+    "host",
+    "replica",
+    "slo",
+    "until_s",
+    "until_missed",
+    "speedup",
+    "window",
+    "parts",
+)
+"""All keys of what is simulated."""
+OUTPUTS = ("report", "timeline", "perfetto", "progress", "cores")
+"""Keys that say what is shown, and how the results are computed, not what is simulated."""
 OURS = ("gpu", "model", "cluster.replica_groups")
 HARDWARE = "simlora.hardware."
 """Sections in which only simlora's own classes for hardware are made."""

@@ -12,8 +12,7 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from simlora.config.changed import snake
-from simlora.config.setup import KEYS, OUTPUTS
-from simlora.config.targets import POLICIES
+from simlora.config.targets import KEYS, OUTPUTS, POLICIES
 from simlora.core.errors import InputError
 from simlora.core.trees import leaves
 from simlora.latency.yaml_text import read_yaml

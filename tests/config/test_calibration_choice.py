@@ -18,6 +18,13 @@ SHORT = (
     "workload.duration_s=20",
     "workload.adapters=4",
 )
+LORA_SERVER = (
+    "cluster.lora_server_gpus=1",
+    "loader=cached",
+    "eviction=lru",
+    "replica.adapter_memory=unified",
+    "workload.duration_s=1",
+)
 
 
 def test_a_run_says_what_error_to_expect_in_its_notices_its_summary_and_its_report():
@@ -44,6 +51,16 @@ def test_kernels_that_were_measured_without_experts_say_so_where_experts_are_ada
     mixture = ("gpu=h100_80g", "model=qwen3_30b_a3b", "workload.duration_s=1")
     result = simulate([*SHORT, *mixture, f"system={system}", f"replica.target_modules={modules}"])
     assert any("adapters of experts take memory" in notice for notice in result.notices) is says
+
+
+@pytest.mark.parametrize("replicas_have", ["", "l40s-mistral_7b-tp2-vllm"])
+def test_a_lora_server_says_whose_kernels_it_takes_where_the_replicas_have_a_calibration_by_name(
+    replicas_have,
+):
+    chosen = [f"calibration={replicas_have}"] if replicas_have else []
+    result = simulate([*SHORT, *LORA_SERVER, *chosen])
+    said = [notice for notice in result.notices if "takes l40s-mistral_7b-tp1-vllm" in notice]
+    assert len(said) == len(chosen)
 
 
 def test_a_capacity_says_it_too(tmp_path, capsys):
