@@ -25,8 +25,13 @@ SEED = 42
 
 
 def run(settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the cells of the run of these settings; None if no published run has its seed or its kind of workload."""
-    if settings.get("workload.seed", SEED) != SEED:
+    """Return the cells of the run of these settings; None if no published run has its kind of workload, or its seed.
+
+    All were of one replica.
+    """
+    if settings.get("workload") != "slora" or settings.get("workload.seed", SEED) != SEED:
+        return None
+    if settings.get("cluster.replicas", 1) != 1:
         return None
     told = {column: settings[key] for key, column in COLUMNS.items() if key in settings}
     for key, name in RANGES.items():

@@ -12,7 +12,7 @@ from experiments.claims.claim import read as read_claims
 from experiments.fidelity.predict import server, unknown
 from experiments.fidelity.rows import Row
 from experiments.slora.late_start import LateStart
-from experiments.studies import measured
+from experiments.studies import measured, slora_runs
 from experiments.studies.measured import published
 from experiments.studies.points import Point, points
 from experiments.studies.reading import measured_dir
@@ -64,6 +64,13 @@ def test_the_measured_runs_that_figures_show_are_found() -> None:
     }
     assert {name for name, count in shown.items() if count == 0} == {"figure_7", "why_clusters"}
     assert shown["figure_5"] >= 40
+
+
+def test_other_workloads_and_clusters_are_no_published_runs() -> None:
+    published = next(points(STUDIES["figure_5"])).settings
+    assert slora_runs.run(published) is not None
+    for other in ({"workload": "synthetic"}, {"workload.seed": 1}, {"cluster.replicas": 4}):
+        assert slora_runs.run({**published, **other}) is None
 
 
 def test_servers_are_started_as_experiments_fidelity_starts_them() -> None:
