@@ -98,7 +98,7 @@ def _frame(
     ax.set_xlabel("\n".join(textwrap.wrap(study.x.label, 40)), fontsize="small")
     if place % across == 0:
         ax.set_ylabel("\n".join(textwrap.wrap(METRICS[metric].label, 28)), fontsize="small")
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def _missing(study: Study, found: Sequence[Found]) -> list[str]:

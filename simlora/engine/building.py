@@ -40,7 +40,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     return LatencyModels(
         iteration=IterationModel(calibration),
         kernel=(kind.kernel or scenario.policies.kernel)(lora),
-        load=AdapterLoad(own),
+        load=AdapterLoad(own, None if kind.gpu is None else kind.gpu.host_link),
         merge=Merge(own) if scenario.policies.merges else None,
         flush_s=own.need("adapter_load.flush_s") if config.adapter_memory == "contiguous" else 0.0,
         host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,

@@ -1,20 +1,32 @@
-"""The time to copy adapter weights from host to device, and to merge them into the base weights."""
+"""The time to copy adapter weights and KV between host and device, and to merge adapters into the base weights."""
 
 from __future__ import annotations
 
 from math import inf
 
+from simlora.hardware.link import Link
 from simlora.latency.calibration import Calibration
+
+PINNED_SHARE = 0.8
+"""Of a host link's rate, what copies from and to pinned memory reach: 0.80 to 0.88 on H100 and H200 (docs/profiling.md),
+and 0.8 as the maker of FastLibra's NPUs states it (docs/calibrations.md)."""
 
 
 class AdapterLoad:
-    """Host-to-device copy of one adapter, and its read from disk to host memory: a fixed cost and a bandwidth each."""
+    """Host-to-device copy of one adapter, and its read from disk to host memory: a fixed cost and a bandwidth each.
 
-    __slots__ = ("bytes_per_s", "disk_bytes_per_s", "disk_latency_s", "latency_s")
+    KV is copied in either direction at the same fixed cost. Engines keep it in pinned memory, so that its bandwidth is
+    PINNED_SHARE of the `link` between host and GPU where adapters come more slowly, as S-LoRA's do from pageable
+    memory (3 to 4 GB/s). Without a `link` it is that of adapters.
+    """
 
-    def __init__(self, calibration: Calibration) -> None:
+    __slots__ = ("bytes_per_s", "disk_bytes_per_s", "disk_latency_s", "kv_bytes_per_s", "latency_s")
+
+    def __init__(self, calibration: Calibration, link: Link | None = None) -> None:
         self.latency_s = calibration.need("adapter_load.latency_s")
         self.bytes_per_s = calibration.need("adapter_load.bytes_per_s")
+        pinned_bytes_per_s = 0.0 if link is None else PINNED_SHARE * link.bytes_per_s
+        self.kv_bytes_per_s = max(self.bytes_per_s, pinned_bytes_per_s)
         self.disk_latency_s = calibration.coefficients.get("adapter_load.disk_latency_s", 0.0)
         self.disk_bytes_per_s = calibration.coefficients.get("adapter_load.disk_bytes_per_s", inf)
 
@@ -25,6 +37,10 @@ class AdapterLoad:
     def bytes_s(self, size_bytes: int) -> float:
         """Return the seconds that the bytes alone take, without the fixed cost of a copy."""
         return size_bytes / self.bytes_per_s
+
+    def kv_s(self, size_bytes: int) -> float:
+        """Return the seconds that so many bytes of KV take, without the fixed cost of a copy."""
+        return size_bytes / self.kv_bytes_per_s
 
     def disk_s(self, size_bytes: int) -> float:
         """Return the seconds to read `size_bytes` of weights into host memory; 0 if the calibration has no disk."""

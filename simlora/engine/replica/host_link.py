@@ -48,7 +48,7 @@ class HostLink:
 
     def kv_cost_s(self, tokens: int) -> float:
         """Return the bytes of so many tokens' KV over the bandwidth: FastLibra's cost of bringing it."""
-        return self._load.bytes_s(tokens * self._kv_bytes)
+        return self._load.kv_s(tokens * self._kv_bytes)
 
     def adapter_cost_s(self, size_bytes: int) -> float:
         """Return an adapter's bytes over the bandwidth."""
@@ -75,8 +75,7 @@ class HostLink:
         return self._copy(self.to_host, tokens, now_s)
 
     def _copy(self, link: Link, tokens: int, now_s: float) -> float:
-        load = self._load
-        return link.transfer(now_s, load.bytes_s(tokens * self._kv_bytes), load.latency_s, tokens)
+        return link.transfer(now_s, self.kv_cost_s(tokens), self._load.latency_s, tokens)
 
     # Adapters ---------------------------------------------------------------------------
 
