@@ -211,12 +211,14 @@ def scaling_facts(simulation: Simulation, makespan_s: float) -> dict[str, Any] |
     if not scaling.active:
         return None
     rows = [row for row in simulation.recorder.journal.scaled if row.time_s <= makespan_s]
-    lasted_s = np.diff([*(row.time_s for row in rows), makespan_s])
+    until_s = [*(row.time_s for row in rows[1:]), makespan_s]
+    # One after the other: a dot product's last bits depend on the processor.
+    on_s = total(row.on * (end_s - row.time_s) for row, end_s in zip(rows, until_s, strict=True))
     return {
         "changes": len(simulation.fleet.scaled),
         "boots": scaling.boots,
         "boot_s": simulation.scenario.scaling.boot_s,
-        "mean_on": float(lasted_s @ [row.on for row in rows]) / makespan_s if makespan_s > 0 else None,
+        "mean_on": on_s / makespan_s if makespan_s > 0 else None,
         "most_on": max(row.on for row in rows),
         "least_on": min(row.on for row in rows),
     }
