@@ -8,8 +8,8 @@ from simlora.hardware.link import Link
 from simlora.latency.calibration import Calibration
 
 PINNED_SHARE = 0.8
-"""Of a host link's rate, what copies from and to pinned memory reach: 0.80 to 0.88 on H100 and H200 (docs/profiling.md),
-and 0.8 as the maker of FastLibra's NPUs states it (docs/calibrations.md)."""
+"""Of a host link's rate, what copies from and to pinned memory reach: 0.80 to 0.88 in the profiler's calibrations of
+H100 and H200, and 0.8 as the maker of FastLibra's NPUs states it (docs/calibrations.md)."""
 
 
 class AdapterLoad:
