@@ -124,7 +124,7 @@ def test_a_timed_migration_is_what_it_was_to_the_engine():
     assert timed.wall_s > 0
 
 
-def test_plans_that_could_not_be_solved_move_nobody_and_are_one_notice(unsolved):
+def test_plans_that_could_not_be_solved_move_no_request_and_are_one_notice(unsolved):
     facts, plans = unsolved.summary["migration"], unsolved.plans
     assert facts["unsolved"] == facts["plans"] == len(plans) > 1
     assert facts["moves"] == unsolved.requests["migrations"].sum() == 0

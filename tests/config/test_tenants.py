@@ -12,11 +12,11 @@ from tests.config.setups import prepared
 
 NAMES = ("acme-1", "acme-2", "bravo-1", "bravo-2", "bravo-3")
 ADAPTERS = tuple(AdapterSpec(name, 8) for name in NAMES)
-EVERYBODY = SloTargets(ttft_s=6.0, tpot_s=0.1)
+GENERAL = SloTargets(ttft_s=6.0, tpot_s=0.1)
 
 
 def classes(*listed: dict) -> dict[str, set[str]]:
-    found = with_classes(EVERYBODY, list(listed), ADAPTERS, 0).classes
+    found = with_classes(GENERAL, list(listed), ADAPTERS, 0).classes
     return {each.name: set(each.adapters) for each in found}
 
 
@@ -33,7 +33,7 @@ def test_a_share_is_drawn_from_those_that_no_pattern_names():
     found = classes({"name": "free", "share": 0.6}, {"name": "gold", "adapters": "acme-*"})
     assert found["free"] == {"bravo-1", "bravo-2", "bravo-3"}
     some = [
-        with_classes(EVERYBODY, [{"name": "free", "share": 0.4}], ADAPTERS, seed).classes[0].adapters
+        with_classes(GENERAL, [{"name": "free", "share": 0.4}], ADAPTERS, seed).classes[0].adapters
         for seed in range(9)
     ]
     assert {len(each) for each in some} == {2}
@@ -46,10 +46,10 @@ def test_two_shares_have_no_adapter_in_common():
     assert found["a"] | found["b"] == set(NAMES)
 
 
-def test_a_class_has_the_targets_for_everybody_but_those_of_its_own():
-    (gold,) = with_classes(EVERYBODY, [{"name": "g", "adapters": "a*", "ttft_s": 1}], ADAPTERS, 0).classes
+def test_a_class_has_the_general_targets_but_those_of_its_own():
+    (gold,) = with_classes(GENERAL, [{"name": "g", "adapters": "a*", "ttft_s": 1}], ADAPTERS, 0).classes
     assert gold.targets.set == {"ttft_s": 1.0, "tpot_s": 0.1}
-    (free,) = with_classes(EVERYBODY, [{"name": "f", "adapters": "a*", "tpot_s": None}], ADAPTERS, 0).classes
+    (free,) = with_classes(GENERAL, [{"name": "f", "adapters": "a*", "tpot_s": None}], ADAPTERS, 0).classes
     assert free.targets.set == {"ttft_s": 6.0}
 
 
@@ -97,7 +97,7 @@ def test_when_first_tokens_are_due_by_adapter_and_for_the_base_model():
 )
 def test_what_is_no_class_is_said_plainly(listed, message):
     with pytest.raises(InputError) as error:
-        with_classes(EVERYBODY, listed, ADAPTERS, 0)
+        with_classes(GENERAL, listed, ADAPTERS, 0)
     assert str(error.value).startswith(message)
 
 

@@ -140,7 +140,7 @@ def test_sessions_are_kept_in_the_blocks_of_memory(tmp_path):
     assert scenario([*command, "replica.block_size=32"]).cache_block_tokens == 32
 
 
-def test_a_host_for_kv_that_nobody_keeps_is_noticed():
+def test_host_memory_for_kv_that_no_replica_keeps_is_noticed():
     asked = prepare(*compose(["system=slora", "replica.host_kv_bytes=1e9", *SHORT]))
     assert "replica.host_kv_bytes keeps nothing: replica.prefix_caching is false." in asked.notices
     assert not [

@@ -1,4 +1,4 @@
-"""Prefill and decode on different replicas: what is handed over when, who keeps the KV, and what is refused."""
+"""Prefill and decode on different replicas: what is handed over when, which replica keeps the KV, and what is refused."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_one_token_ends_where_it_was_computed():
     assert (table.replica[0], table.finish_s[0]) == (0, prefill_s(8))
 
 
-def test_kv_is_kept_until_its_copy_has_ended_and_holds_up_who_waits_for_memory():
+def test_kv_is_kept_until_its_copy_has_ended_and_holds_up_requests_that_wait_for_memory():
     """Of 48 slots a prompt of 40 leaves no room for another of 20, until it has been copied."""
     rows = Row(0.0, None, 40, 2, 2), Row(0.0, None, 20, 2, 2)
     _, table, log = run(*rows, capacity=48, max_num_batched_tokens=48)

@@ -36,7 +36,7 @@ series:
   fcfs: {title: FCFS, system: slora}
   lcfs: {title: LCFS, system: slora_lcfs}
 rules:
-  - {where: {panel: small, series: lcfs, x: 1}, skip: nobody asked}
+  - {where: {panel: small, series: lcfs, x: 1}, skip: not asked for}
   - {where: {panel: small, x: [1, 2]}, set: {replica.kv_token_budget: 6000}}
   - {where: {panel: small, x: 2}, set: {replica.kv_token_budget: 7000}}
 printed:

@@ -109,7 +109,7 @@ def test_bad_input_is_one_sentence_before_anything_is_done(
     assert printed.out == ""
 
 
-def test_who_is_told_to_stop_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_told_to_stop_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     """By SIGTERM, as batch systems send it."""
     assert ended(lambda: os.kill(os.getpid(), signal.SIGTERM)) == 130
     assert capsys.readouterr().err == "simlora: interrupted; the runs that were finished are kept\n"

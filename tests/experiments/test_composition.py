@@ -155,7 +155,7 @@ def test_the_search_begins_with_what_was_published_and_is_the_same_every_time(
     assert explore(world, small, workloads, 7, 2) == found
 
 
-def test_who_is_far_behind_the_best_is_left_off() -> None:
+def test_a_composition_far_behind_the_best_is_left_off() -> None:
     leader = a_trial(0, {"a": 10.0, "b": 10.0})
     share = math.exp(-2 * BEHIND)  # of one of two workloads
     assert hopeless({"a": Carried(9.99 * share, 10)}, leader)
@@ -272,7 +272,7 @@ def tuned_of(choice: spaces.Choice, system: System, own: DictConfig) -> Iterator
 
 
 @pytest.mark.parametrize("system", WORLD.systems.values(), ids=WORLD.systems)
-def test_what_a_composition_may_tune_of_a_policy_is_tuned_of_who_has_it(system: System) -> None:
+def test_what_a_composition_may_tune_of_a_policy_is_tuned_of_the_systems_that_have_it(system: System) -> None:
     config, choices = composed(on_shifting(system))
     for slot in POLICIES:
         choice = REAL.slots[slot].get(choices[slot], spaces.Choice({}, {}))

@@ -1,4 +1,4 @@
-"""The cross-table: one world for all, capacities seed by seed, who wins and which slot does it."""
+"""The cross-table: one world for all, capacities seed by seed, which system wins and which slot does it."""
 
 from __future__ import annotations
 

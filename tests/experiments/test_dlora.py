@@ -246,7 +246,7 @@ def test_the_command_draws_a_study_and_says_what_it_lacks(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
 
 
-# Calibrations of what nobody measured, and what is no run
+# Calibrations without a measurement, and what is no run
 
 
 def test_a_what_if_calibration_is_longer_by_its_milliseconds_and_nothing_else() -> None:

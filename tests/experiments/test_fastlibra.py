@@ -169,7 +169,7 @@ def test_no_token_takes_less_than_its_arithmetic(shape: str, tp: int) -> None:
 @pytest.mark.skipif(not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}")
 @pytest.mark.parametrize("shape, tp", ALL)
 def test_scaling_operators_one_by_one_gives_the_same(shape: str, tp: int) -> None:
-    """Coefficients are scaled here, as anybody can, and there every operator's own times."""
+    """Coefficients are scaled here, and there every operator's own times."""
     name, file = OPERATORS[shape]
     target, source = calibration.setting(shape, tp), Setting(gpu("a100_80g"), model(name), tp)
     built = summed(Entry(target, source, file, "", None, ("", "")), PROFILES).coefficients

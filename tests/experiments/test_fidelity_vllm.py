@@ -83,9 +83,9 @@ def test_a_run_is_saturated_when_first_tokens_take_two_seconds(tmp_path: Path) -
         assert a_row(tmp_path, ttft_mean_ms=ttft_ms).load == load
 
 
-def test_a_simulated_run_that_answers_nobody_is_saturated(tmp_path: Path) -> None:
-    nobody = {"completed": 0.0, "output_tokens_per_s": 0.0}
-    found = Comparison(a_row(tmp_path), nobody, False)
+def test_a_simulated_run_that_answers_no_request_is_saturated(tmp_path: Path) -> None:
+    none = {"completed": 0.0, "output_tokens_per_s": 0.0}
+    found = Comparison(a_row(tmp_path), none, False)
     assert past(found) == {"measured": False, "simulated": True}
     assert found.error == {"output_tokens_per_s": -1}
 
@@ -133,7 +133,7 @@ def test_the_calibration_of_a_row_is_the_one_that_simlora_chooses(tmp_path: Path
     assert scenario(predict.overrides(row)).calibration.path == row.calibration
 
 
-def test_a_pool_that_nobody_wrote_down_is_computed(tmp_path: Path) -> None:
+def test_a_pool_that_is_not_on_record_is_computed(tmp_path: Path) -> None:
     row = a_row(tmp_path, kv_tokens="")
     assert row.kv_tokens is None
     assert 100_000 < scenario(predict.overrides(row)).replica.kv_token_budget < 1_000_000
@@ -174,7 +174,7 @@ def test_a_row_that_simlora_itself_measured_is_predicted_exactly(
     assert set(row["error"].values()) == {0}
     assert row["measured"] == figures == row["simulated"]
     assert (row["load"], row["fitted"]) == ("below", False)
-    assert row["itl_p99_ms"] == "60", "a row keeps the columns that nobody predicts"
+    assert row["itl_p99_ms"] == "60", "a row keeps the columns that are not predicted"
     assert row["calibration"] == "h100_64g-llama_3_1_8b-tp1-vllm"
     assert other["saturated"] == {"measured": False, "simulated": False}
     assert found["saturation"] == {"right": 2, "rows": 2, "share": 1}

@@ -107,7 +107,7 @@ def published_row(point: Point) -> Row:
     return Row(columns, {"num_adapters": settings["workload.adapters"]}, {})
 
 
-def test_a_late_start_brings_everybody_else_forward() -> None:
+def test_a_late_start_brings_all_other_requests_forward() -> None:
     plain, late = (
         SLora(rate_rps=2, duration_s=10).build(0),
         LateStart(rate_rps=2, duration_s=10, late_s=1.5).build(0),

@@ -58,7 +58,7 @@ def test_an_engine_on_which_no_cpu_lora_was_measured_is_named():
         CpuLora(Calibration("test", "gpu", "model", 1, {}, {}), 10)
 
 
-def test_who_has_landed_costs_nothing():
+def test_an_adapter_that_has_arrived_costs_nothing():
     assert model().pass_s(10e-3, []) == pytest.approx(10e-3)
     assert model().pass_s(10e-3, [Assisted(16, 64, 0.0)]) == pytest.approx(10e-3)
 

@@ -24,7 +24,7 @@ def test_from_d_adapters_on_requests_of_those_go_first_and_then_the_others():
 
 
 @pytest.mark.parametrize("why", [Refusal.MEMORY, Refusal.REGION, Refusal.SEATS])
-def test_after_one_of_its_own_was_refused_for_memory_or_a_seat_nobody_else_is_tried(why):
+def test_after_one_of_its_own_was_refused_for_memory_or_a_seat_no_other_is_tried(why):
     view = View(QUEUE, running=2, in_use=(A, B), refuses={OURS_TOO: why})
     assert schedule(view) == SchedulerOutput(prefill=(OURS,))
     assert view.tried == (OURS, OURS_TOO)
@@ -42,10 +42,10 @@ def test_the_others_too_stop_at_the_first_that_does_not_fit():
 
 
 def test_after_a_refusal_an_arrival_counts_only_where_it_may_go_before_others():
-    nobody = dict.fromkeys(QUEUE, Refusal.MEMORY)
-    clustered = View(QUEUE, running=2, in_use=(A, B), refuses=nobody)
+    all_of_them = dict.fromkeys(QUEUE, Refusal.MEMORY)
+    clustered = View(QUEUE, running=2, in_use=(A, B), refuses=all_of_them)
     assert schedule(clustered) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0)
-    plain = View(QUEUE, running=2, in_use=(A,), refuses=nobody)
+    plain = View(QUEUE, running=2, in_use=(A,), refuses=all_of_them)
     assert schedule(plain) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
 
 

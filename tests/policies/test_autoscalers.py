@@ -271,11 +271,13 @@ def test_by_slo_grows_by_a_share_while_too_few_are_in_time():
     assert policy.replicas(Fleet(4, had_s=[1.0] * 9 + [3.0])) == 4, "nine of ten are what it wants"
 
 
-def test_by_slo_counts_who_has_waited_past_the_target():
+def test_by_slo_counts_requests_that_have_waited_past_the_target():
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[2.5])) == 5
     assert BySlo(ttft_s=2.0).replicas(Fleet(4, had_s=[1.0] * 10, waits_s=[1.5])) == 4
     many = Fleet(4, had_s=[1.0] * 5, waits_s=[2.5] + [0.5] * 94)
-    assert BySlo(ttft_s=2.0, attainment=0.9).replicas(many) == 5, "who waits in time is not in time yet"
+    assert BySlo(ttft_s=2.0, attainment=0.9).replicas(many) == 5, (
+        "one that has not waited too long yet is not in time yet"
+    )
 
 
 def test_by_slo_lets_one_go_when_it_has_been_calm_for_long():

@@ -83,15 +83,15 @@ def test_without_a_history_all_are_alike():
         assert preloads(None, **arguments) == preloads((2.0,) * 5, **arguments)
 
 
-def test_only_those_who_have_it_may_serve_it_where_that_binds():
+def test_only_replicas_that_have_an_adapter_may_serve_it_where_that_binds():
     loads_rps, pools = (4.0, 2.0, 1.0), (100,) * 3
     serves, there, _ = placed(loads_rps, pools, binding=True)
     assert plain(serves) == plain(there) == preloads(loads_rps, pools)
     assert placed(loads_rps, pools).serves == {}
 
 
-def test_who_fits_nowhere_is_served_where_least_is_to_come():
-    """And nobody is copied further: the lowest tolerance is nothing, and stays so."""
+def test_an_adapter_that_fits_nowhere_is_served_where_least_is_to_come():
+    """And no adapter is copied further: the lowest tolerance is nothing, and stays so."""
     serves, there, _ = placed((4.0, 2.0, 1.0), (15, 15, 5), binding=True, request_tokens=1)
     assert plain(there) == {0: [0], 1: [1]}
     assert plain(serves) == {0: [0], 1: [1], 2: [2]}
@@ -161,7 +161,7 @@ def matrix(setting: Setting, part: dict[int, np.ndarray]) -> np.ndarray:
 
 
 @given(settings())
-def test_everybody_is_somewhere_and_no_pool_is_overfull(setting):
+def test_every_adapter_is_somewhere_and_no_pool_is_overfull(setting):
     serves, there, _ = setting.place()
     assert set(serves) == set(range(len(setting.tokens)))
     at = matrix(setting, there)

@@ -25,7 +25,7 @@ from tests.policies.hand import Cluster, Idle
 
 A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 NEAR = AdapterAffinity(slack=4)
-ANYBODY = Request(0, None, 0.0, 10, 10)
+ANY = Request(0, None, 0.0, 10, 10)
 ALL = np.arange(4)
 
 
@@ -55,19 +55,19 @@ def test_the_idlest_replica_is_chosen_or_with_affinity_the_one_with_the_adapter_
 def test_least_of_model_counts_the_requests_of_the_same_adapter_alone():
     a, b = (Request(number, adapter, 0.0, 10, 10) for number, adapter in enumerate((A, B)))
     cluster = Cluster((0, 0, 0), {0: ([a, a], []), 1: ([a, b, b], []), 2: ([b], [b])})
-    assert [LeastOfModel().route(each, np.arange(3), cluster) for each in (a, b, ANYBODY)] == [2, 0, 0]
+    assert [LeastOfModel().route(each, np.arange(3), cluster) for each in (a, b, ANY)] == [2, 0, 0]
     assert LeastOfModel().route(b, np.array([1, 2]), cluster) == 2
 
 
 def test_round_robin_takes_the_next_candidate_after_the_last_one():
     router = RoundRobin()
-    assert [router.route(ANYBODY, np.array([0, 2]), Cluster()) for _ in range(4)] == [0, 2, 0, 2]
-    assert [router.route(ANYBODY, ALL, Cluster()) for _ in range(3)] == [3, 0, 1]
+    assert [router.route(ANY, np.array([0, 2]), Cluster()) for _ in range(4)] == [0, 2, 0, 2]
+    assert [router.route(ANY, ALL, Cluster()) for _ in range(3)] == [3, 0, 1]
 
 
 def test_random_is_as_likely_for_every_candidate():
     cluster = Cluster()
-    counts = Counter(Random().route(ANYBODY, np.array([0, 2, 3]), cluster) for _ in range(3000))
+    counts = Counter(Random().route(ANY, np.array([0, 2, 3]), cluster) for _ in range(3000))
     assert sorted(counts) == [0, 2, 3]
     four_sigma = 4 * (3000 * (1 / 3) * (2 / 3)) ** 0.5
     assert max(abs(count - 1000) for count in counts.values()) < four_sigma

@@ -66,12 +66,12 @@ def test_a_prefill_that_has_begun_is_looked_after_at_the_next_step():
     assert schedule(View(running=16, prefilling=(begun(7, done=18),))).steps == 1
 
 
-def test_who_is_refused_for_too_many_adapters_is_passed_over():
+def test_a_request_that_is_refused_for_too_many_adapters_is_skipped():
     view = View(QUEUE, refuses={SECOND: Refusal.ADAPTERS})
     assert schedule(view) == SchedulerOutput(prefill=(FIRST, THIRD), chunks=(10, 6), skipped=1)
 
 
-def test_after_a_refusal_only_those_who_need_no_further_adapter_are_asked():
+def test_after_such_a_refusal_only_requests_that_need_no_further_adapter_are_tried():
     first, _, _, base, fifth = queue = requests(B, C, B, None, A)
     view = View(queue, in_use=(A,), running=1, refuses={first: Refusal.ADAPTERS})
     assert schedule(view) == SchedulerOutput(prefill=(base, fifth), chunks=(10, 5), decode=True, skipped=3)
@@ -84,7 +84,7 @@ def test_an_adapter_that_came_into_the_batch_in_this_trial_counts():
     assert schedule(view) == SchedulerOutput(prefill=(first, third), chunks=(10, 6), skipped=1)
 
 
-def test_who_is_refused_for_anything_else_keeps_those_behind_waiting():
+def test_a_request_that_is_refused_for_anything_else_keeps_those_behind_it_waiting():
     for why in (Refusal.SEATS, Refusal.TOKENS, Refusal.MEMORY, Refusal.REGION):
         view = View(QUEUE, refuses={SECOND: why})
         assert schedule(view) == SchedulerOutput(prefill=(FIRST,), chunks=(10,))
@@ -96,24 +96,24 @@ def test_after_a_refusal_for_memory_an_arrival_changes_nothing():
     assert schedule(view) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=NEVER)
 
 
-def test_who_was_passed_over_may_be_overtaken_by_an_arrival():
+def test_an_arrival_may_overtake_a_request_that_was_skipped():
     only = View(QUEUE[:1], running=1, refuses={FIRST: Refusal.ADAPTERS})
-    assert schedule(only) == SchedulerOutput(on_arrival=0, skipped=1), "until somebody leaves, or comes"
+    assert schedule(only) == SchedulerOutput(on_arrival=0, skipped=1), "until a request leaves, or arrives"
     both = View(QUEUE, running=1, in_use=(B,), refuses={FIRST: Refusal.ADAPTERS, SECOND: Refusal.MEMORY})
     assert schedule(both) == SchedulerOutput(steps=RETRY_STEPS, on_arrival=0, skipped=1)
 
 
 def test_the_queue_is_looked_at_as_far_as_tokens_or_memory_last_and_to_its_end_where_slots_do_not():
     first, *_ = queue = requests(A, B, C, A, B, C)
-    nobody = View(queue, running=1, in_use=(), refuses={first: Refusal.ADAPTERS})
-    assert schedule(nobody) == SchedulerOutput(on_arrival=0, skipped=6)
+    none = View(queue, running=1, in_use=(), refuses={first: Refusal.ADAPTERS})
+    assert schedule(none) == SchedulerOutput(on_arrival=0, skipped=6)
     tokens = View(queue, in_use=(B,), refuses={first: Refusal.ADAPTERS})
     assert schedule(tokens) == SchedulerOutput(prefill=(queue[1], queue[4]), chunks=(10, 6), skipped=3)
     memory = View(queue, running=1, in_use=(B,), refuses={first: Refusal.ADAPTERS, queue[4]: Refusal.MEMORY})
     assert schedule(memory) == SchedulerOutput(prefill=(queue[1],), chunks=(10,), decode=True, skipped=3)
 
 
-def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_comes():
+def test_a_queue_that_was_skipped_is_not_tried_again_before_an_adapter_leaves_or_a_fitting_request_arrives():
     first, *_ = queue = requests(B, C, B, A)
     scheduler = ChunkedPrefill(max_batched_tokens=16)
 
@@ -126,14 +126,14 @@ def test_a_queue_that_was_passed_over_is_not_tried_again_before_an_adapter_leave
 
     assert looked_at(queue[:1], (A,)).tried == (first,)
     assert looked_at(queue[:1], (A,)).tried == ()
-    assert looked_at(queue[:3], (A,)).tried == (), "who came needs a slot too"
+    assert looked_at(queue[:3], (A,)).tried == (), "the new request needs a slot too"
     assert looked_at(queue[:3], ()).tried == (first,), "a slot is free"
     assert looked_at(queue[:3], ()).tried == ()
     assert looked_at(queue[:3], (), preempted=True).tried == ()
     assert looked_at(queue[:3], ()).tried == (first,), (
-        "somebody was preempted, who may be anywhere in the queue"
+        "a request was preempted, and may be anywhere in the queue"
     )
-    assert looked_at(queue, (A,)).tried == (first, queue[3]), "who came needs none"
+    assert looked_at(queue, (A,)).tried == (first, queue[3]), "the new request needs none"
     base = requests(None, start=4)
     assert looked_at(queue[:3], (A,)).tried == (first,)
     assert looked_at(queue[:3], (A,)).tried == ()

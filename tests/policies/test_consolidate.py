@@ -41,7 +41,7 @@ def test_the_least_loaded_replica_is_emptied(held, most_requests, moved):
     assert Stay().plan(cluster(*held)).moves == ()
 
 
-def test_nobody_moves_to_slots_that_do_not_hold_the_rank():
+def test_no_request_moves_to_slots_that_do_not_hold_the_rank():
     high = Adapter(0, "high", 64, 512, 32)
     held = (
         [Request(1, None, 1.0, 9, 1)] * 2,

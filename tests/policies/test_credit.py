@@ -241,7 +241,7 @@ def test_a_starving_adapter_goes_first_and_unmerged_until_it_has_had_enough():
     assert resumed(again) == ()
 
 
-def test_who_cannot_pay_cannot_overtake():
+def test_an_adapter_that_cannot_pay_cannot_overtake():
     """With three adapters the start is twice what starving takes: here two, which is eight quarters."""
     scheduler, others, ours = overtaking(starving=1.0, normal=0.5)
     scheduler.credits[A.id] = -7

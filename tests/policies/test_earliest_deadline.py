@@ -23,7 +23,7 @@ class Promised(View):
         return request.arrival_s + PROMISED_S[request.adapter.id]
 
 
-def test_who_is_due_first_goes_first_and_who_was_promised_nothing_last():
+def test_the_request_that_is_due_first_goes_first_and_one_that_was_promised_nothing_last():
     view = Promised(WAITING)
     assert [r.id for r in EarliestDeadline().order(view)] == [1, 3, 0, 2, 4]
     assert EarliestDeadline().schedule(view).prefill == tuple(WAITING[i] for i in (1, 3, 0, 2, 4))

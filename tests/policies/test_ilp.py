@@ -364,8 +364,8 @@ def test_where_it_cannot_get_better_no_solver_is_asked():
     assert plan == Plan((), "every 10 s; no move shortens the longest replica's work of 5.1 s")
 
 
-def test_a_placement_that_is_over_later_than_now_moves_nobody():
-    """As rounding may leave it: whoever was halved goes somewhere whole."""
+def test_a_placement_that_ends_later_than_now_moves_no_request():
+    """As rounding may leave it: a request that was halved goes somewhere whole."""
     with mock.patch.object(Solver, "solve", return_value=Solution(np.array([1, 1]))):
         plan = always().plan(Cluster(some(1, 2), []))
     cause = "replica 0 has 2 requests, 1 more than the mean"
@@ -419,7 +419,7 @@ def test_a_plan_is_always_the_same_in_whatever_order_requests_are_listed(policy,
     assert policy(solver=solver).plan(Cluster(*(requests[::-1] for requests in held))) == plan
 
 
-# What sets the selective one off, and who takes part
+# What sets the selective one off, and which replicas take part
 
 
 @pytest.mark.parametrize("most, caused", [(15, True), (16, False)])
@@ -466,7 +466,7 @@ def test_the_most_loaded_and_the_least_loaded_take_part(arguments, chosen):
     assert SelectiveIlp(**arguments).chosen(np.array(LOADS, dtype=float)) == chosen
 
 
-def test_a_replica_at_the_mean_takes_no_part_and_nobody_else_moves():
+def test_a_replica_at_the_mean_takes_no_part_and_no_other_request_moves():
     held = [some(*range(20)), some(*range(20, 30)), []]
     plan = always().plan(Cluster(*held))
     assert {(source, target) for _, source, target in moves(plan)} == {(0, 2)}

@@ -43,7 +43,7 @@ def test_while_the_batch_runs_requests_of_its_adapter_join_it_without_a_switch()
     assert serving_a().schedule(view) == SchedulerOutput(prefill=(joins, joins_too))
 
 
-def test_nobody_joins_once_more_than_the_limit_of_others_waits_ahead():
+def test_no_request_joins_once_more_than_the_limit_of_others_waits_ahead():
     three_ahead, four_ahead = requests(B, None, C, A), requests(B, None, C, B, A)
     scheduler = serving_a(most_others=3)
     assert scheduler.schedule(View(three_ahead, running=1, merged=A)).prefill == three_ahead[-1:]

@@ -24,7 +24,7 @@ def crowd(count: int, rank: int, first: int = 0, prompt_tokens: int = 1) -> list
 
 
 def figure_5(kernel: type[Kernel]) -> Cluster:
-    """Instance 1 runs 24 requests of rank 32, instance 2 16 of rank 64; nobody says what contexts they have."""
+    """Instance 1 runs 24 requests of rank 32, instance 2 16 of rank 64; their contexts are not given."""
     first, second = crowd(24, 32, prompt_tokens=0), crowd(16, 64, first=100, prompt_tokens=0)
     return Cluster(
         (0, 0),

@@ -58,7 +58,7 @@ def crowded(requests: dict[int, list[Request]]) -> Cluster:
     return Cluster(requests={replica: (own, []) for replica, own in requests.items()})
 
 
-def test_who_has_too_much_to_do_is_left_out_for_one_that_is_as_slow_already():
+def test_a_replica_with_too_much_to_do_is_left_out_for_one_that_is_as_slow_already():
     router = told(EQUAL, slack=2)
     view = crowded({1: [asked(16), asked(16)], 3: [asked(64)]})
     assert router.route(asked(16, tokens=1), ALL, view) == 3  # whose rank is higher, though 0 and 2 are idle

@@ -83,7 +83,7 @@ def test_before_anything_is_known_all_are_alike_or_as_in_the_days_before():
     assert known.serves[1].tolist() == [1]
 
 
-def test_while_nobody_asks_for_anything_the_plan_stays():
+def test_while_no_request_arrives_the_plan_stays():
     policy = RankDemand(POINTS, period_s=10.0)
     both = adapters(8, 128)
     first = policy.place(both, Later(0.0, (0, 0), history_rps=(1.0, 5.0)))
@@ -182,7 +182,9 @@ def test_every_plan_keeps_what_was_promised(loads, before, replicas):
     sizes = np.arange(1.0, 1.0 + max(len(loads), len(before)))
     same = permuted(found, other, sizes)
     assert sorted(map(str, same)) == sorted(map(str, found)), "the plan is another one"
-    assert moved(same, other, sizes) <= moved(found, other, sizes), "moves more than if nobody were renamed"
+    assert moved(same, other, sizes) <= moved(found, other, sizes), (
+        "moves more than if no replica were renamed"
+    )
 
 
 # The other placements ----------------------------------------------------------------------

@@ -7,7 +7,7 @@ from tests.policies.hand import A, B, View, requests
 
 
 def batches(scheduler: StaticBatch, waiting: tuple[Request, ...], seats: int = 1000) -> list[list[int]]:
-    """Numbers of the requests of each batch, as one follows the other until nobody waits."""
+    """Numbers of the requests of each batch, as one follows the other until no request waits."""
     out, left = [], list(waiting)
     while left:
         batch = scheduler.schedule(View(left, seats=seats)).prefill
@@ -16,13 +16,13 @@ def batches(scheduler: StaticBatch, waiting: tuple[Request, ...], seats: int = 1
     return out
 
 
-def test_while_a_batch_runs_nobody_joins_and_nobody_is_tried():
+def test_while_a_batch_runs_no_request_joins_or_is_tried():
     view = View(requests(A, A), running=1)
     assert StaticBatch().schedule(view) == SchedulerOutput()
     assert view.tried == ()
 
 
-def test_everybody_who_waits_is_served_adapter_by_adapter_in_order_of_first_arrival():
+def test_waiting_requests_are_served_adapter_by_adapter_in_order_of_first_arrival():
     assert batches(StaticBatch(), requests(B, A, None, B, A)) == [[0, 3], [1, 4], [2]]
 
 
@@ -30,11 +30,11 @@ def test_a_group_larger_than_the_batch_takes_several_that_no_other_adapter_fills
     assert batches(StaticBatch(), requests(A, B, A, A), seats=2) == [[0, 2], [3], [1]]
 
 
-def test_who_comes_during_a_round_waits_for_the_next_even_with_an_adapter_of_this_one():
+def test_a_request_that_arrives_during_a_round_waits_for_the_next_even_with_an_adapter_of_this_one():
     scheduler, first, late = StaticBatch(), requests(A, B), requests(B, A, start=2)
     assert scheduler.schedule(View(first)).prefill == first[:1]
     assert scheduler.schedule(View((first[1], *late))).prefill == first[1:], "without the late one of B"
-    assert batches(scheduler, late) == [[2], [3]], "the next round starts with whom it finds first"
+    assert batches(scheduler, late) == [[2], [3]], "the next round starts with the first that it finds"
 
 
 def test_a_loader_that_looks_ahead_sees_the_rest_of_the_round_and_then_the_queue():

@@ -1,4 +1,4 @@
-"""Kernels run interpreted here: Triton decides when a kernel is defined, so before anybody imports one.
+"""Kernels run interpreted here: Triton decides when a kernel is defined, so before any is imported.
 
 But for `pytest tests/profiler/test_on_gpu.py`, which compiles them.
 """
