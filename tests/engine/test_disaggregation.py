@@ -1,4 +1,4 @@
-"""Prefill and decode on different replicas: what is handed over when, which replica keeps the KV, and what is refused."""
+"""Prefill and decode on different replicas: what is handed over when, where KV is kept, and what is refused."""
 
 from dataclasses import replace
 
