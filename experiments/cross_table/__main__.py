@@ -54,7 +54,7 @@ def _printed(row: Row) -> str:
         help="folder of cross_table.md and its figure (default: docs, for the whole table with the default seeds)",
     ),
     about="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each carries, "
-    "what it costs, who wins and which of its slots does it.",
+    "what it costs, which system is ahead and which of its slots does it.",
     epilog=f"The whole table takes twenty minutes of two cores. {HELP}",
 )
 def main(

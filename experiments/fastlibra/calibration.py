@@ -71,7 +71,8 @@ def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str,
     target, kernels = setting(shape, tp, peer_link), calibrations.load(KERNELS)
     lora = scaling.lora(kernels, described(kernels), target)
     found = {name: value for name, value in lora.items() if not name.startswith(UNUSED)}
-    found["adapter_load.bytes_per_s"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
+    for copied in ("bytes_per_s", "kv_bytes_per_s"):
+        found[f"adapter_load.{copied}"] = LINK_SHARE * target.gpu.host_link.bytes_per_s
     return iterations(calibrations.load(SOURCES[shape, tp]), target) | found
 
 

@@ -15,9 +15,9 @@ H100 and H200, and 0.8 as the maker of FastLibra's NPUs states it (docs/calibrat
 class AdapterLoad:
     """Host-to-device copy of one adapter, and its read from disk to host memory: a fixed cost and a bandwidth each.
 
-    KV is copied in either direction at the same fixed cost. Engines keep it in pinned memory, so that its bandwidth is
-    PINNED_SHARE of the `link` between host and GPU where adapters come more slowly, as S-LoRA's do from pageable
-    memory (3 to 4 GB/s). Without a `link` it is that of adapters.
+    KV is copied in either direction at the same fixed cost, at `kv_bytes_per_s` if the calibration has it. Otherwise its
+    bandwidth is PINNED_SHARE of the `link` between host and GPU, as engines keep it in pinned memory, or that of
+    adapters where these come faster. S-LoRA's come at 3 to 4 GB/s, from pageable memory.
     """
 
     __slots__ = ("bytes_per_s", "disk_bytes_per_s", "disk_latency_s", "kv_bytes_per_s", "latency_s")
@@ -26,7 +26,8 @@ class AdapterLoad:
         self.latency_s = calibration.need("adapter_load.latency_s")
         self.bytes_per_s = calibration.need("adapter_load.bytes_per_s")
         pinned_bytes_per_s = 0.0 if link is None else PINNED_SHARE * link.bytes_per_s
-        self.kv_bytes_per_s = max(self.bytes_per_s, pinned_bytes_per_s)
+        found = calibration.coefficients.get("adapter_load.kv_bytes_per_s")
+        self.kv_bytes_per_s = max(self.bytes_per_s, pinned_bytes_per_s) if found is None else found
         self.disk_latency_s = calibration.coefficients.get("adapter_load.disk_latency_s", 0.0)
         self.disk_bytes_per_s = calibration.coefficients.get("adapter_load.disk_bytes_per_s", inf)
 
