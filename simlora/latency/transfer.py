@@ -15,8 +15,8 @@ H100 and H200, and 0.8 as the maker of FastLibra's NPUs states it (docs/calibrat
 class AdapterLoad:
     """Host-to-device copy of one adapter, and its read from disk to host memory: a fixed cost and a bandwidth each.
 
-    KV is copied in either direction at the same fixed cost, at `kv_bytes_per_s` if the calibration has it. Otherwise its
-    bandwidth is PINNED_SHARE of the `link` between host and GPU, as engines keep it in pinned memory, or that of
+    KV is copied in either direction at the same fixed cost, at `kv_bytes_per_s` if the calibration has that. Otherwise
+    its bandwidth is PINNED_SHARE of the `link` between host and GPU, as engines keep it in pinned memory, or that of
     adapters where these come faster. S-LoRA's come at 3 to 4 GB/s, from pageable memory.
     """
 
