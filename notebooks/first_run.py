@@ -165,7 +165,7 @@ ax.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=
 pyplot.show()
 
 # %% [markdown]
-# Newest first keeps many more promises, because it gives up on those it has already broken. Somebody pays: the
+# Newest first keeps many more promises, because it gives up on those it has already broken. The price: the
 # slowest requests wait longer. Neither makes the GPU any faster.
 
 # %%

@@ -15,7 +15,7 @@
 #
 # **The idea.** With many adapters, a request often waits for its adapter's weights to be copied to the GPU, and while
 # they travel, S-LoRA's batch stands still. So let those go first whose adapter is there already. That should need
-# fewer copies. Who would pay?
+# fewer copies. Which requests would wait longer?
 
 # %%
 import json
@@ -40,7 +40,7 @@ sys.path.insert(
 # %% [markdown]
 # ## Ten lines
 #
-# `Fcfs` asks `order` who should start next, and admits them until one does not fit. We only change the order.
+# `Fcfs` asks `order` which request should start next, and admits them until one does not fit. We only change the order.
 # `view` is what a real scheduler would know: the queue, the batch, which adapters are in memory. It does not tell how
 # long an answer will be.
 
@@ -143,7 +143,7 @@ for name, table in paired.items():
 busy = 2.0
 assert paired["adapters.loads"].loc[busy, "high"] < 0  # fewer copies
 assert paired["slo.attainment"].loc[busy, "low"] > 0  # more requests in time
-assert paired["ttft_s.p95"].loc[busy, "difference"] > 0  # and somebody pays
+assert paired["ttft_s.p95"].loc[busy, "difference"] > 0  # and others wait longer
 assert not paired["slo.attainment"].loc[1.2, "differs"]  # no queue, no difference
 
 # %% [markdown]

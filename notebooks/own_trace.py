@@ -118,8 +118,8 @@ result.plot_timeline()
 pyplot.show()
 
 # %% [markdown]
-# The peaks are the reports; the hill in the middle is the rush. Who waits? A result has a row for each request, so any
-# question of this kind is one line.
+# The peaks are the reports; the hill in the middle is the rush. Which requests wait? A result has a row for each
+# request, so any question of this kind is one line.
 
 # %%
 requests["product"] = requests["adapter"].str.split("-").str[0]

@@ -12,7 +12,7 @@
 # S-LoRA, CaraServe (published later as Toppings), dLoRA, FastLibra and LoRAServe each come with their own GPUs, kernels
 # and workloads. So their papers cannot be compared number by number. Here all five, and vLLM with LoRA, get the same
 # requests on the same two GPUs, with the same model, iteration times and LoRA kernel. **What differs is what they
-# decide**: who runs next, what stays in memory, where a request goes.
+# decide**: which request runs next, what stays in memory, where a request goes.
 #
 # That is fair in one sense and unfair in another. A system whose gain is a faster kernel does not show it here, and
 # thresholds that were tuned to another engine, as dLoRA's for merging, stay as they were published.
@@ -64,7 +64,7 @@ RATE = "workload.arrivals.rate_rps"
 # ## The sweep
 #
 # Every system at every rate, three times: a *seed* fixes arrivals, lengths and adapters, so that seed 0 is the same
-# traffic for everybody. Runs are spread over the cores of this machine.
+# traffic for all of them. Runs are spread over the cores of this machine.
 
 #
 # LoRAServe places adapters by how many tokens per second a replica can process for each rank. Without a measurement it
@@ -99,7 +99,7 @@ attainment = sweep.aggregate("slo.attainment")
 attainment.pivot(index="system", columns=RATE, values="estimate").round(3)
 
 # %% [markdown]
-# ## Who is ahead where?
+# ## Which system is ahead where?
 #
 # Means of three seeds are not enough to say that one is better. But as all had the same requests, we may take the
 # difference seed by seed, in which most of the luck cancels. We call a system *ahead* of S-LoRA when the 95 % interval
@@ -120,7 +120,7 @@ def against_slora(figure, more_is_better):
 against_slora("slo.attainment", more_is_better=True)
 
 # %% [markdown]
-# Attainment only sees the target. At low rates everybody meets it, and the mean time to the first token tells more:
+# Attainment only sees the target. At low rates all systems meet it, and the mean time to the first token tells more:
 
 # %%
 first_token = against_slora("ttft_s.mean", more_is_better=False)
