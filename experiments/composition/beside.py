@@ -1,4 +1,4 @@
-"""What the composition that was found carries with mechanisms that the search does not vary.
+"""What the composition that was found carries with one mechanism more, or another one.
 
 `python -m experiments.composition.beside [--seeds 3]`: the same four GPUs, on the held-out workloads.
 """
@@ -54,7 +54,7 @@ def main(seeds: int, jobs: int) -> None:
     found = _carried(world, base, workloads, every, jobs, {})
     expected = {name: by_seed[0].met_rps for name, by_seed in found.items()}
     print(
-        "Capacity of the composition with one more mechanism, over that without, of each held-out workload:"
+        "Capacity of the composition with one mechanism more, or another one, over its own, of each held-out workload:"
     )
     print(f"{'':22}{'all':>22}" + "".join(f"{workload.name:>22}" for workload in workloads))
     for name, settings in load(Path(__file__).with_suffix(".yaml")).items():
