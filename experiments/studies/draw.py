@@ -81,10 +81,8 @@ def draw(
         _height(ax, study, metric, own, (targets_s or {}).get(metric, math.inf))
         _frame(ax, study, panel, metric, own, place if grid else 0, across)
         if grid and study.x.categories and len(panel.x) > MANY and place < len(cells) - across:
-            ax.set_xlabel("")
-            ax.set_xticklabels(
-                []
-            )  # names that stand upright take half of a plot: those of the last row are enough
+            # Names that stand upright take half of a plot: those of the last row are enough.
+            ax.set(xlabel="", xticklabels=[])
     title = [study.title, *textwrap.wrap(study.source, int(13 * width))]
     title += [study.panels[0].title] if len(study.panels) == 1 else []
     figure.suptitle("\n".join(title), fontsize="medium", color=INK)

@@ -39,7 +39,7 @@ class AdapterLoad:
         """Return the seconds that the bytes alone take, without the fixed cost of a copy."""
         return size_bytes / self.bytes_per_s
 
-    def kv_s(self, size_bytes: int) -> float:
+    def kv_bytes_s(self, size_bytes: int) -> float:
         """Return the seconds that so many bytes of KV take, without the fixed cost of a copy."""
         return size_bytes / self.kv_bytes_per_s
 

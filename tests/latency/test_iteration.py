@@ -77,9 +77,11 @@ def test_what_is_linear_has_a_fixed_cost_and_one_a_byte_or_sequence_and_needs_bo
 def test_kv_comes_as_calibrated_or_at_a_share_of_the_links_rate_or_as_fast_as_adapters(adapters, more, kv):
     loads = calibration({"adapter_load.latency_s": 0.004, "adapter_load.bytes_per_s": adapters} | more)
     load = AdapterLoad(loads, Link("a link of 20 GB/s", 0.0, 20e9))
-    assert load.kv_s(10**9) == pytest.approx(1e9 / kv)
+    assert load.kv_bytes_s(10**9) == pytest.approx(1e9 / kv)
     assert load.bytes_s(10**9) == pytest.approx(1e9 / adapters)
-    assert AdapterLoad(loads).kv_s(10**9) == pytest.approx(1e9 / (kv if more else adapters)), "without a link"
+    assert AdapterLoad(loads).kv_bytes_s(10**9) == pytest.approx(1e9 / (kv if more else adapters)), (
+        "without a link"
+    )
 
 
 CURVES = {

@@ -48,7 +48,7 @@ class HostLink:
 
     def kv_cost_s(self, tokens: int) -> float:
         """Return the bytes of so many tokens' KV over the bandwidth: FastLibra's cost of bringing it."""
-        return self._load.kv_s(tokens * self._kv_bytes)
+        return self._load.kv_bytes_s(tokens * self._kv_bytes)
 
     def adapter_cost_s(self, size_bytes: int) -> float:
         """Return an adapter's bytes over the bandwidth."""
