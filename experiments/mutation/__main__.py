@@ -4,7 +4,8 @@
 
 Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. They are
 tried in the order of the draw, so that those of an interrupted run are a draw, too: in a copy of the project, on the
-tests of their room first and then on those of all rooms, until one fails. One that lives changes nothing that can be
+tests that import their module first, then on those of their room and the golden cases, and then on those of all rooms,
+until one fails. One that lives changes nothing that can be
 seen, or shows a test that is missing. Exit status: 0 all died, 1 one lived, 2 bad input, 130 interrupted.
 """
 
@@ -15,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,19 +31,8 @@ from simlora.core.checks import choice, whole
 from simlora.core.errors import InputError
 
 ROOMS = ("core", "latency", "memory", "policies", "metrics", "engine")
-JUDGES = (
-    "golden",
-    "invariants",
-    "engine",
-    "policies",
-    "memory",
-    "latency",
-    "metrics",
-    "core",
-    "results",
-    "api",
-)
-"""Folders of tests, in the order in which they are asked after the room's own."""
+JUDGES = (*ROOMS, "api", "golden", "invariants", "results")
+"""Folders of tests that are asked about every mistake."""
 LEFT_OUT = shutil.ignore_patterns(
     ".*", "outputs", "build", "dist", "*.so", "compiled.json", "__pycache__", "*.egg-info"
 )
@@ -75,7 +65,7 @@ def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int)
     drawn = [known[at] for at in np.random.default_rng(seed).permutation(len(known))[:count]]
     print(f"{len(drawn)} of {len(known):,} mutants of {', '.join(rooms)}")
     with copies(jobs) as projects:
-        limits_s = baseline(projects[0], rooms)
+        limits_s = baseline(projects[0])
         free: SimpleQueue[Path] = SimpleQueue()
         for project in projects:
             free.put(project)
@@ -101,28 +91,52 @@ def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int)
     return lived
 
 
-def killer(mutant: Mutant, project: Path, limits_s: dict[str, float]) -> str:
+def killer(mutant: Mutant, project: Path, limits_s: Mapping[str, float]) -> str:
     """Return which folder of tests fails, in a copy of the project, because of a mutant; "" if none does."""
     file = project / mutant.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutant.code(project), encoding="utf-8")
     try:
-        for folder in judges(mutant.file.parts[1]):
-            if not passes(project, folder, limits_s[folder]):
+        room = mutant.file.parts[1]
+        near = importers(project, mutant.file, room)
+        if near and not passes(project, *near, limit_s=limits_s[room]):
+            return "tests that import it"
+        for folder in judges(room, limits_s):
+            if not passes(project, folder, limit_s=limits_s[folder]):
                 return folder
         return ""
     finally:
         file.write_text(before, encoding="utf-8")
 
 
-def judges(room: str) -> list[str]:
-    """Return the folders of tests that are asked about a room, its own first."""
-    return list(dict.fromkeys([room, *JUDGES]))
+def judges(room: str, limits_s: Mapping[str, float]) -> list[str]:
+    """Return the folders of tests that are asked about a room.
+
+    Its own and the golden cases notice most mistakes and come first; of these and of the others the quickest first.
+    """
+    return sorted(
+        {room, *JUDGES}, key=lambda folder: (folder not in (room, "golden"), limits_s[folder], folder)
+    )
 
 
-def passes(project: Path, folder: str, limit_s: float | None = None) -> bool:
-    """Whether a folder of tests passes in time."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", f"tests/{folder}"]
+def importers(project: Path, file: Path, room: str) -> list[str]:
+    """Return a room's test files that import a module, those named after it first, as paths below `tests/`.
+
+    They are asked first because they take seconds and notice most mistakes.
+    """
+    module = ".".join(file.with_suffix("").parts)
+    found = [
+        path.relative_to(project / "tests").as_posix()
+        for path in (project / "tests" / room).rglob("test_*.py")
+        if module in path.read_text(encoding="utf-8")
+    ]
+    return sorted(found, key=lambda path: (file.stem not in path, path))
+
+
+def passes(project: Path, *tests: str, limit_s: float | None = None) -> bool:
+    """Whether tests, files or folders below `tests/`, pass in time."""
+    paths = [f"tests/{each}" for each in tests]
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *paths]
     environment = os.environ | {"PYTHONPATH": str(project), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -133,10 +147,10 @@ def passes(project: Path, folder: str, limit_s: float | None = None) -> bool:
     return done.returncode == 0
 
 
-def baseline(project: Path, rooms: Sequence[str]) -> dict[str, float]:
+def baseline(project: Path) -> dict[str, float]:
     """Return how long each folder of tests may take. Raises InputError if one fails as it is."""
     limits_s = {}
-    for folder in dict.fromkeys(folder for room in rooms for folder in judges(room)):
+    for folder in JUDGES:
         started = time.perf_counter()
         if not passes(project, folder):
             raise InputError(f"tests/{folder} fails without any mistake; mend that first")

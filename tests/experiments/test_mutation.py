@@ -37,15 +37,21 @@ def test_mistakes_are_those_that_a_person_makes(project: Path) -> None:
 def test_a_mutant_is_gone_when_its_tests_are_over(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[str, str]] = []
 
-    def passes(copy: Path, folder: str, limit_s: float | None = None) -> bool:
-        seen.append((folder, (copy / "simlora/core/least.py").read_text()))
-        return folder != "engine"
+    def passes(copy: Path, *tests: str, limit_s: float) -> bool:
+        seen.append((" ".join(tests), (copy / "simlora/core/least.py").read_text()))
+        return tests != ("memory",)
 
     monkeypatch.setattr(command, "passes", passes)
+    (project / "tests" / "core").mkdir(parents=True)
+    (project / "tests" / "core" / "test_sizes.py").write_text("from simlora.core.least import least")
+    (project / "tests" / "core" / "test_total.py").write_text("from simlora.core.total import total")
     mutant = next(mutants(project, ["core"]))
-    limits_s = dict.fromkeys(["core", *command.JUDGES], 1.0)
-    assert killer(mutant, project, limits_s) == "engine"
-    assert [folder for folder, _ in seen] == ["core", "golden", "invariants", "engine"]
+    limits_s = dict.fromkeys(command.JUDGES, 3.0) | {"golden": 2.0, "memory": 2.0, "engine": 1.0}
+    assert killer(mutant, project, limits_s) == "memory"
+    asked = [tests for tests, _ in seen]
+    assert asked == ["core/test_sizes.py", "golden", "core", "engine", "memory"], (
+        "the likeliest, then the quickest"
+    )
     assert all(code == mutant.code(project) != SOURCE for _, code in seen)
     assert (project / "simlora/core/least.py").read_text() == SOURCE
 
@@ -54,7 +60,7 @@ def test_a_mutant_is_gone_when_its_tests_are_over(project: Path, monkeypatch: py
 def test_what_became_of_each_is_printed(
     by: str, status: int, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "baseline", lambda project, rooms: {})
+    monkeypatch.setattr(command, "baseline", lambda project: {})
     monkeypatch.setattr(command, "killer", lambda mutant, project, limits_s: by)
     assert main(["--rooms", "memory", "--only", "adapter_cache", "--mutants", "2", "--jobs", "1"]) == status
     out = capsys.readouterr().out
