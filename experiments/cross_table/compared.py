@@ -25,7 +25,7 @@ SHARES = ("slo.attainment", "kv.hit_rate")
 class Cell:
     """One system on one workload. `carried`: its capacity by seed. `use`: at its capacity.
 
-    `figures`: at the common rate, by metric; of a system that is refused there are none.
+    `figures`: at the common rate, by metric; of a system that is refused or carries less there are none.
     """
 
     system: System
@@ -94,7 +94,10 @@ def compare(
 
 
 def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: int = -1) -> list[Row]:
-    """Return rows with what all systems do at the common rate."""
+    """Return rows with what the systems that carry the common rate do at it.
+
+    Past a system's capacity its queue grows for as long as the run lasts, and its mean and P95 tell how long that was.
+    """
     runs = [[_at(world, row, cell, seeds) for cell in row.cells] for row in rows]
     outcomes = run_all([run for of_row in runs for own in of_row for run in own], jobs)
     return [
@@ -111,7 +114,7 @@ def with_figures(world: World, rows: Sequence[Row], seeds: Sequence[int], jobs: 
 
 def _at(world: World, row: Row, cell: Cell, seeds: Sequence[int]) -> list[Overrides]:
     """Return the runs of a system at the common rate."""
-    if cell.refused:
+    if cell.refused or cell.capacity.mean < row.rate_rps:
         return []
     overrides = (*settled(world, cell.system, row.workload), f"{row.workload.key}={row.rate_rps}")
     return [(*overrides, f"seed={seed}") for seed in seeds]

@@ -137,8 +137,12 @@ def _told(slot: Slot, other: Slot) -> str:
     """Return what a slot has and the other has not, in words: a policy by its name alone where the name tells."""
     differing = {key: value for key, value in slot.items() if other.get(key, "") != value}
     named = next((str(value) for key, value in differing.items() if "." not in key), "")
-    keys = [f"{key.partition('.')[2]} {value}" for key, value in differing.items()]
+    keys = [f"{key.partition('.')[2]} {_shown(key, value)}" for key, value in differing.items()]
     return named or ", ".join([*keys[:TOLD], *(["…"] if len(keys) > TOLD else [])])
+
+
+def _shown(key: str, value: Any) -> str:
+    return f"{value / 1e9:g} GB" if key.endswith("_bytes") and value is not None else str(value)
 
 
 @dataclass(frozen=True)

@@ -194,6 +194,8 @@ def test_rows_rank_systems_by_what_they_carry_and_compare_them_at_one_rate(world
         assert all(0 < cell.use.hbm_share < cell.use.gpu_share <= 1 for cell in row.cells)
         assert all(0 < cell.use.link_share < 1 for cell in row.cells)
         assert row.cells[-1].system.name == "eager"  # eight at a time
+        assert row.cells[-1].capacity.mean < row.rate_rps
+        assert not row.cells[-1].figures, "past its capacity a mean tells how long the run was"
         assert row.level == [row.best]
         assert 0.5 < row.best.capacity.mean / row.bound.served_rps < 1.1
         assert row.bound.gpu_rps < row.bound.cheapest_rps
