@@ -187,7 +187,7 @@ def _second_and_latency_s(overrides: Sequence[str]) -> tuple[float, float]:
     option("--keeps-to-its-pool", action="store_true", help="no replica does the other pool's work"),
     JOBS,
     about=__doc__,
-    epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes one to two hours of a core.",
+    epilog="It reads SIMLORA_MEASURED_DIR and SIMLORA_TRACE_DIR, and takes about forty minutes of a core.",
 )
 def main(seeds: int, keeps_to_its_pool: bool, jobs: int) -> None:
     """Search and print."""
