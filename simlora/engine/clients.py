@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from simlora.core.checks import number, whole
 from simlora.core.errors import InputError
 
+MOST_RETRY_AFTER_S = 120.0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Clients:
@@ -16,9 +18,11 @@ class Clients:
     `think_s` has passed: a closed loop, as load generators have it (`vllm bench serve --max-concurrency`); None: no
     limit. A client abandons a request `patience_s` after it was sent without a first token by then; None: never. What
     was rejected, aborted or abandoned is sent again, up to `retries` times. Before retry number n a client waits for
-    min(`backoff_s` 2^(n - 1), `backoff_most_s`), less a random share of it, `backoff_jitter` at most.
-    Source: the waits are those of the openai package for Python, version 2 (`_base_client.py`, `_constants.py`): 0.5 s,
-    8 s at most, a jitter of a quarter; its clients retry twice, and leave after 600 s.
+    min(`backoff_s` 2^(n - 1), `backoff_most_s`), less a random share of it, `backoff_jitter` at most; or as long as the
+    rate limit told it (`Retry-After`). Where that is more than MOST_RETRY_AFTER_S, it does not try again.
+    Source: the waits are those of the openai package for Python, version 3.57 (`_base_client.py`, `_constants.py`):
+    0.5 s, 8 s at most, a jitter of a quarter, `Retry-After` up to two minutes; its clients retry twice, and leave after
+    600 s.
     Differs: a request that no replica could ever serve is not sent again, as its answer is HTTP 400 there.
     """
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
+from simlora.core.total import total
 from simlora.hardware.link import Link
 from simlora.hardware.model import ATTENTION, MLP, ModelShape
 
@@ -25,7 +27,7 @@ class RemoteLora:
     principle; its kernels, its GPU-initiated communication and its provisioning are not modelled.
     """
 
-    __slots__ = ("_bytes_per_s", "_latency_s", "_server_token_s", "_token_bytes", "hidden_share")
+    __slots__ = ("_back_s", "_bytes_per_s", "_latency_s", "_there_s", "_token_bytes", "hidden_share")
 
     def __init__(self, model: ModelShape, target_modules: Sequence[str], tp: int, link: Link) -> None:
         rounds, there, back, adapted = 0, 0, 0, 0
@@ -43,7 +45,9 @@ class RemoteLora:
         self._latency_s = 2 * rounds * model.layers * link.latency_s
         element_bytes = model.layers * model.dtype_bytes
         self._token_bytes = (there + back) * element_bytes
-        self._server_token_s = max(there, back) * element_bytes / link.bytes_per_s
+        self._there_s, self._back_s = (
+            elements * element_bytes / link.bytes_per_s for elements in (there, back)
+        )
         self._bytes_per_s = link.bytes_per_s * tp
         layer = sum(
             rows * columns * model.copies(module)
@@ -56,9 +60,70 @@ class RemoteLora:
         """Return the seconds in which activations of so many adapted tokens go there and back."""
         return self._latency_s * (tokens > 0) + tokens * self._token_bytes / self._bytes_per_s
 
-    def server_s(self, tokens: int) -> float:
-        """Return the seconds that one of the server's network cards receives or sends for so many adapted tokens.
+    def cards_s(self, tokens: int) -> tuple[float, float]:
+        """Return the seconds that one network card of the server receives, and sends, for so many adapted tokens."""
+        return tokens * self._there_s, tokens * self._back_s
 
-        That is the longer of the two, as it does both at the same time.
-        """
-        return tokens * self._server_token_s
+
+class RemoteIteration(NamedTuple):
+    """An iteration of a replica whose LoRA a server computes.
+
+    It takes `own_s` without LoRA, and `remote_s` for the exchange and the server's work where no other replica is in
+    the way, of which `hidden_s` hide. `stations_s` are the parts of `remote_s` that replicas share: of the server's
+    GPUs, of its cards that receive, and of its cards that send.
+    """
+
+    own_s: float
+    hidden_s: float
+    remote_s: float
+    stations_s: tuple[float, float, float]
+
+
+AGREES = 1e-12
+"""Relative change of an iteration's seconds below which they have converged."""
+MOST_ROUNDS = 1000
+
+
+def beside_s(iteration: RemoteIteration, others: Sequence[RemoteIteration]) -> float:
+    """Return the seconds of an iteration while each of the other replicas repeats its own.
+
+    Replicas ask the server projection by projection. One that asks shares each station with those that are there, which
+    are as many as on average without it.
+    Source: mean value analysis of a closed queueing network with a class for each replica, one request of each, whose
+    stations share their time (Lazowska et al., Quantitative System Performance, 1984, ch. 7). Exact with two replicas;
+    the numbers of more than one other are Bard's approximation.
+    """
+    return _seconds(iteration, *_there(others))
+
+
+def _seconds(one: RemoteIteration, gpus: float, receiving: float, sending: float) -> float:
+    """Return the seconds of an iteration that finds so many others at each station."""
+    gpu_s, receive_s, send_s = one.stations_s
+    waits_s = gpu_s * gpus + receive_s * receiving + send_s * sending
+    return one.own_s + max(one.remote_s + waits_s - one.hidden_s, 0.0)
+
+
+def _there(together: Sequence[RemoteIteration]) -> tuple[float, float, float]:
+    """Return how many replicas are at each station on average: each for the share of its iteration that it is there.
+
+    Bard's approximation: a replica finds as many others there as on average, though it has held them up itself.
+    """
+    count = len(together)
+    took_s, gpus, receiving, sending = [0.0] * count, [0.0] * count, [0.0] * count, [0.0] * count
+    for _ in range(MOST_ROUNDS):
+        converged = True
+        for i in range(count):
+            one = together[i]
+            found = total(gpus) - gpus[i], total(receiving) - receiving[i], total(sending) - sending[i]
+            now_s = _seconds(one, *found)
+            if abs(now_s - took_s[i]) > AGREES * now_s:
+                converged = False
+            took_s[i] = now_s
+            if now_s > 0.0:
+                gpu_s, receive_s, send_s = one.stations_s
+                gpus[i] = gpu_s * (1.0 + found[0]) / now_s
+                receiving[i] = receive_s * (1.0 + found[1]) / now_s
+                sending[i] = send_s * (1.0 + found[2]) / now_s
+        if converged:
+            break
+    return total(gpus), total(receiving), total(sending)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from math import ceil
-
 import msgspec
 from starlette.responses import Response
 
@@ -19,10 +17,10 @@ TYPES = {
 
 
 class ApiError(Exception):
-    """An answer with a status other than 200; with 429 and 503 it says when to ask again, in whole seconds."""
+    """An answer with a status other than 200; with `retry_after_s` it says when to ask again."""
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, retry_after_s: float = 1.0
+        self, status: int, message: str, param: str | None = None, retry_after_s: int | None = None
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.param, self._retry_after_s = status, message, param, retry_after_s
@@ -36,6 +34,5 @@ class ApiError(Exception):
             "code": self.status,
         }
         body = msgspec.json.encode({"error": error})
-        seconds = max(ceil(self._retry_after_s), 1)
-        headers = {"retry-after": str(seconds)} if self.status in (429, 503) else None
+        headers = None if self._retry_after_s is None else {"retry-after": str(self._retry_after_s)}
         return Response(body, self.status, headers, "application/json")

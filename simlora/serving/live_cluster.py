@@ -79,12 +79,12 @@ class LiveCluster:
             found[max(ticket.replica, 0)] += ticket.request.preemptions
         return found
 
-    def retry_after_s(self, ticket: Ticket) -> float:
-        """Return the wall seconds after which a request past its adapter's rate would be admitted."""
+    def retry_after_s(self, ticket: Ticket) -> int:
+        """Return the wall seconds after which a request past its adapter's rate is to come back."""
         simulation = self.simulation
         limiter = simulation.dispatcher.rate_limiter
         assert limiter is not None, "no rate limit rejects requests"
-        return limiter.wait_s(ticket.request, simulation.clock.now) / self.clock.speed
+        return limiter.retry_after_s(ticket.request, simulation.clock.now, self.clock.speed)
 
     @property
     def healthy(self) -> bool:

@@ -169,6 +169,26 @@ def test_waits_grow_no_longer_than_the_most_and_are_shorter_by_chance_at_most_by
     assert clients.backoff(3, 1.0) == 1.5
 
 
+@pytest.mark.parametrize(
+    ("adapter_rps", "sent_s", "status"),
+    [
+        (0.25, [0.0, 4.0], "answered"),
+        (0.4, [0.0, 3.0], "answered"),
+        (16.0, [0.0, 1.0], "answered"),
+        (1 / 121, [0.0], "gave up"),
+    ],
+    ids=["as long as it was told", "in whole seconds", "one at least", "not for more than two minutes"],
+)
+def test_a_client_beyond_the_rate_limit_comes_back_when_it_was_told_to(adapter_rps, sent_s, status):
+    """Not after its own backoff; beside it a request takes the only token."""
+    case = CASE.but(
+        rows=(Row(0.0, 0, 4, 1, 1), Row(0.0, 0, 4, 1, 1)), adapter_rps=adapter_rps, adapter_burst=1
+    )
+    simulation = played(case, Clients(retries=3))
+    assert simulation.requests()["arrival_s"].tolist()[1:] == pytest.approx(sent_s)
+    assert calls(simulation)["status"].tolist() == ["answered", status]
+
+
 def test_what_no_replica_could_serve_is_not_sent_again():
     case = CASE.but(rows=(Row(0.0, None, 100, 5, 5), Row(0.0, None, 4, 2, 2)), capacity=60)
     found = calls(played(case, Clients(retries=5)))

@@ -234,7 +234,7 @@ def test_a_full_cluster_says_503() -> None:
     assert sorted(each.status_code for each in found) == [200, 200, 503, 503]
     refused = next(each for each in found if each.status_code == 503)
     assert "cluster.max_outstanding" in refused.json()["error"]["message"]
-    assert refused.headers["retry-after"] == "1"
+    assert "retry-after" not in refused.headers, "it does not know when there will be room"
 
 
 def test_a_full_cluster_stays_full_when_a_client_leaves_before_its_request_has_arrived() -> None:

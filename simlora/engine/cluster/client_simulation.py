@@ -15,6 +15,7 @@ import pandas as pd
 from simlora.core.random import stream
 from simlora.core.request import Request
 from simlora.core.trace import Trace
+from simlora.engine.clients import MOST_RETRY_AFTER_S
 from simlora.engine.clock import ARRIVAL, URGENT, Event
 from simlora.engine.cluster.driven import DrivenSimulation
 from simlora.engine.cluster.submissions import Submitted
@@ -53,7 +54,10 @@ class Call(NamedTuple):
 
 @dataclass
 class _Open:
-    """A request of the workload that is under way: its row, and the attempt that is."""
+    """A request of the workload that is under way: its row, and the attempt that is.
+
+    `retry_after_s` is what the rate limit told it to wait.
+    """
 
     row: int
     sent_s: float = nan
@@ -61,6 +65,7 @@ class _Open:
     abandoned: int = 0
     request: Request | None = None
     leaves: Event | None = None
+    retry_after_s: int | None = None
 
 
 class ClientSimulation(DrivenSimulation):
@@ -88,6 +93,8 @@ class ClientSimulation(DrivenSimulation):
         self._open: dict[int, _Open] = {}  # by the id of the attempt that is under way
         self._calls: dict[int, Call] = {}  # that are over, by row
         self._abandoned: set[int] = set()  # ids of attempts
+        if self.dispatcher.rate_limiter is not None:
+            self.dispatcher.rate_limiter.on_refused = self._hold_back
         self.dispatcher.on_end += (self._finish,)
         self.recorder.on_lost += (self._lose,)
         self.faults.on_fail += (self._fail_host,)
@@ -209,6 +216,10 @@ class ClientSimulation(DrivenSimulation):
         if call is not None:
             self._fail(call, self._ever_fits(request))
 
+    def _hold_back(self, request: Request, retry_after_s: int) -> None:
+        """The rate limit is about to reject an attempt, and tells its client when to come back."""
+        self._open[request.id].retry_after_s = retry_after_s
+
     def _leave(self, request: Request) -> None:
         call = self._open.pop(request.id)
         call.leaves = None
@@ -228,10 +239,14 @@ class ClientSimulation(DrivenSimulation):
 
     def _fail(self, call: _Open, again: bool) -> None:
         """An attempt has failed: the client tries again after a while, or gives up."""
-        clients = self._clients
+        clients, told_s = self._clients, call.retry_after_s
+        call.retry_after_s = None
+        if told_s is not None and told_s > MOST_RETRY_AFTER_S:
+            again = False
         if again and call.attempts <= clients.retries:
             place = np.random.Philox(key=self._jitter_key, counter=(call.row << 32) + call.attempts)
-            wait_s = clients.backoff(call.attempts, float(np.random.Generator(place).random()))
+            backoff_s = clients.backoff(call.attempts, float(np.random.Generator(place).random()))
+            wait_s = backoff_s if told_s is None else told_s
             self._at(self.clock.now + wait_s, partial(self._send, call))
         else:
             self._end_call(call, GAVE_UP, nan, nan)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simlora.core.total import total
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu
 from simlora.engine.replica.decode_window import DecodeWindow
 from simlora.engine.replica.model_runner import ModelRunner, Pass
@@ -14,8 +13,7 @@ from simlora.engine.scenario import Scenario
 from simlora.hardware.gpu import Gpu
 from simlora.latency.kernels import NO_LORA
 from simlora.latency.models import LatencyModels
-from simlora.latency.remote_lora import RemoteLora
-from simlora.memory.reservation import UNLIMITED
+from simlora.latency.remote_lora import RemoteIteration, RemoteLora, beside_s
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.loading.base import Miss
 
@@ -23,107 +21,94 @@ from simlora.policies.loading.base import Miss
 class LoraServer(SharedGpu):
     """So many `gpus`, over which adapters and the work of each pass are spread evenly, and whose time replicas share.
 
-    While a replica makes one iteration, each of the others makes one too: an iteration takes the longer of its own time
-    and the sum of all their LoRA work over the GPUs, as engines that share a GPU do (gpu_sharing.py), or of what all
-    their activations take the network cards, of which each GPU has one.
-    `busy_s` is the LoRA work done, in seconds of one GPU.
+    Each GPU has a network card. Replicas wait for each other at the GPUs and the cards, as beside_s() says of the
+    iterations that the busy ones have launched last. `busy_s` is the LoRA work done, in seconds of one GPU.
     """
 
     def __init__(self, gpus: int) -> None:
         super().__init__()
         self.gpus, self.busy_s = gpus, 0.0
-        self._cards_s: dict[int, float] = {}  # of the busy replicas: the last iteration's part on a card
+        self._launched: dict[int, RemoteIteration] = {}  # of the busy replicas
 
     def set_busy(self, id: int, busy: bool) -> None:
         if not busy:
-            self._cards_s.pop(id, None)
+            self._launched.pop(id, None)
         super().set_busy(id, busy)
 
-    def serve(self, id: int, lora_s: float, card_s: float, prefilling: bool = False) -> float:
-        """Return what an iteration takes at least, of which `lora_s` are the work here, and `card_s` a card's."""
-        self._gpu_s[id], self._cards_s[id] = lora_s, card_s
-        if self._prefilling.get(id) is not prefilling:
-            self._prefilling[id] = prefilling
+    def serve(self, id: int, iteration: RemoteIteration) -> float:
+        """Return what an iteration takes beside the others; notify them if it asks for other work than before."""
+        before = self._launched.get(id)
+        if before is None or before.stations_s != iteration.stations_s:
             self._notify(id)
-        return max(total(self._gpu_s.values()), total(self._cards_s.values())) / self.gpus
+        self._launched[id] = iteration
+        return self.asked_s(id, iteration)
 
-    def asked_s(self, id: int, own_s: float, lora_s: float, card_s: float) -> float:
+    def asked_s(self, id: int, iteration: RemoteIteration) -> float:
         """Return what such an iteration would take, without launching it."""
-        for seconds, own in ((self._gpu_s, lora_s), (self._cards_s, card_s)):
-            others_s = total(each for other, each in seconds.items() if other != id)
-            own_s = max(own_s, (own + others_s) / self.gpus)
-        return own_s
+        return beside_s(iteration, [other for at, other in sorted(self._launched.items()) if at != id])
 
 
 class RemoteRunner(ModelRunner):
     """Runs the base model, while the server computes the LoRA of its tokens.
 
-    `lora_s` is the server's work for the iteration that was launched last, or for each step of it. The first `level`
-    steps of a window take as long as the server is busy; after them contexts have grown so that the replica is slower.
+    `lora_s` is the server's work for the iteration that was launched last, or for each step of it.
     """
 
-    __slots__ = ("_id", "_remote", "_server", "level", "lora_s")
+    __slots__ = ("_id", "_remote", "_server", "lora_s")
 
     def __init__(self, id: int, latency: LatencyModels, remote: RemoteLora, server: LoraServer) -> None:
         super().__init__(latency)
         self._id, self._remote, self._server = id, remote, server
         self.lora_s = 0.0
-        self.level = 0
 
     def prefill_s(self, work: Pass) -> float:
-        own_s, self.lora_s, card_s = self._pass_s(work)
-        self.level = 0
-        return max(own_s, self._server.serve(self._id, self.lora_s, card_s, True))
+        iteration, self.lora_s = self._pass(work)
+        return self._server.serve(self._id, iteration)
 
     def priced_s(self, work: Pass) -> float:
-        return self._server.asked_s(self._id, *self._pass_s(work))
+        return self._server.asked_s(self._id, self._pass(work)[0])
 
     def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        size, work, iteration = len(batch.members), self._decode_work(batch, adapters), self._iteration
-        weights_s = iteration.decode_s(size, 0)
+        size, work, model = len(batch.members), self._decode_work(batch, adapters), self._iteration
+        weights_s = model.decode_s(size, 0)
+        own_s = weights_s + model.contexts_s(size, batch.context_tokens) + self._skipped_request_s * skipped
         self.lora_s = self._kernel.decode_s(work)
-        own_s = (
-            weights_s
-            + self._exposed_s(weights_s, work.tokens, self.lora_s)
-            + self._skipped_request_s * skipped
+        step_s = self._server.serve(
+            self._id, self._remote_iteration(own_s, weights_s, work.tokens, self.lora_s)
         )
-        own_s += iteration.contexts_s(size, batch.context_tokens)
-        slope_s, card_s = iteration.decode_slope_s(size), self._remote.server_s(work.tokens)
-        busy_s = self._server.serve(self._id, self.lora_s, card_s)
-        self.level = 0
-        if busy_s <= own_s:
-            return DecodeWindow(start_s, own_s, slope_s)
-        self.level = int((busy_s - own_s) / slope_s) + 1 if slope_s > 0.0 else UNLIMITED
-        return DecodeWindow(start_s, busy_s, 0.0)
+        return DecodeWindow(start_s, step_s, model.decode_slope_s(size))
 
-    def _pass_s(self, work: Pass) -> tuple[float, float, float]:
-        """Return the seconds of a pass on a server that has nothing else to do, the server's work, and its card's."""
+    def _pass(self, work: Pass) -> tuple[RemoteIteration, float]:
+        """Return a pass, and the server's work for it in seconds of one GPU."""
         total_tokens, total_sq, lora = self._prefill_work(work.requests, work.tokens)
-        decoding, iteration, kernel = work.decoding, self._iteration, self._kernel
+        decoding, model, kernel = work.decoding, self._iteration, self._kernel
         if decoding is None:
             beside = NO_LORA
-            weights_s, base_s = (
-                iteration.prefill_s(total_tokens, 0),
-                iteration.prefill_s(total_tokens, total_sq),
-            )
+            weights_s, base_s = model.prefill_s(total_tokens, 0), model.prefill_s(total_tokens, total_sq)
             lora_s = kernel.prefill_s(lora)
         else:
             size, beside = len(decoding.members), self._decode_work(decoding, work.adapters)
-            weights_s = iteration.mixed_s(total_tokens, 0, size, 0)
-            base_s = iteration.mixed_s(total_tokens, total_sq, size, decoding.context_tokens)
+            weights_s = model.mixed_s(total_tokens, 0, size, 0)
+            base_s = model.mixed_s(total_tokens, total_sq, size, decoding.context_tokens)
             lora_s = kernel.mixed_s(lora, beside)
-        tokens = lora.tokens + beside.tokens
-        own_s = base_s + self._exposed_s(weights_s, tokens, lora_s) + self._skipped_request_s * work.skipped
-        return own_s, lora_s, self._remote.server_s(tokens)
+        own_s = base_s + self._skipped_request_s * work.skipped
+        return self._remote_iteration(own_s, weights_s, lora.tokens + beside.tokens, lora_s), lora_s
 
-    def _exposed_s(self, weights_s: float, tokens: int, lora_s: float) -> float:
-        """Return how much longer an iteration is than the base model's alone.
+    def _remote_iteration(
+        self, own_s: float, weights_s: float, tokens: int, lora_s: float
+    ) -> RemoteIteration:
+        """Return an iteration, `weights_s` of which are neither attention nor LoRA.
 
-        Each GPU of the server does its share of `lora_s`. The exchange and that work hide behind a share of
-        `weights_s`, which is what the iteration takes without attention.
+        Each GPU of the server does its share of `lora_s`, and each card its share of what is sent.
         """
-        hidden_s = self._remote.hidden_share * weights_s
-        return max(self._remote.exchange_s(tokens) + lora_s / self._server.gpus - hidden_s, 0.0)
+        remote, gpus = self._remote, self._server.gpus
+        receiving_s, sending_s = remote.cards_s(tokens)
+        return RemoteIteration(
+            own_s,
+            remote.hidden_share * weights_s,
+            remote.exchange_s(tokens) + lora_s / gpus,
+            (lora_s / gpus, receiving_s / gpus, sending_s / gpus),
+        )
 
 
 class LoraServing(GpuSharing):
@@ -175,15 +160,6 @@ class LoraServing(GpuSharing):
         window = self._replica.table.window
         steps = 1 if window is None else window.stop - window.done
         self._server.busy_s += steps * self._runner.lora_s
-
-    def steps(self, most: int) -> int:
-        window, level = self._replica.table.window, self._runner.level
-        return most if window is None or not level else min(most, level - window.done)
-
-    def after_decode(self, now_s: float) -> None:
-        window, level = self._replica.table.window, self._runner.level
-        if window is not None and level and window.done >= level:
-            self._replica.table.end_window()
 
 
 def _room(scenario: Scenario, gpu: Gpu) -> Iterator[str]:
