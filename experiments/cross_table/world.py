@@ -12,7 +12,7 @@ from experiments.studies.reading import check, known, listed, load
 from simlora.sweeps.outcome import Overrides
 
 WORLD = Path(__file__).with_name("world.yaml")
-TRAINING, HELD_OUT = "training", "held_out"
+TRAINING, HELD_OUT, UNSEEN = "training", "held_out", "unseen"
 LENGTHS = ("workload.requests", "workload.duration_s")
 
 
@@ -74,7 +74,7 @@ def read(path: Path = WORLD) -> World:
     return World(
         same={**tree["hardware"], **tree["slo"]},
         workloads={
-            name: _workload(name, entry, f"{path}: workload {name}")
+            name: workload_of(name, entry, f"{path}: workload {name}", (TRAINING, HELD_OUT))
             for name, entry in tree["workloads"].items()
         },
         systems={
@@ -83,9 +83,10 @@ def read(path: Path = WORLD) -> World:
     )
 
 
-def _workload(name: str, tree: Any, place: str) -> Workload:
+def workload_of(name: str, tree: Any, place: str, parts: Sequence[str]) -> Workload:
+    """Return a workload for one of some `parts`. Raises InputError, naming `place`, for what is not said right."""
     entry = check(tree, place, ("title", "paper", "for", "about", "key", "start", "set"))
-    part = known(entry["for"], (TRAINING, HELD_OUT), f"{place}.for")
+    part = known(entry["for"], parts, f"{place}.for")
     facts = (entry[key] for key in ("about", "key", "start", "set"))
     return Workload(name, entry["title"], entry["paper"], part, *facts)
 

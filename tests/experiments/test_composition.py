@@ -31,6 +31,7 @@ from experiments.composition.search import (
     hopeless,
 )
 from experiments.composition.space import Composition, Space
+from experiments.composition.unseen import unseen
 from experiments.cross_table import world as worlds
 from experiments.cross_table.bound import Bound
 from experiments.cross_table.capacities import Carried, Reading, Use
@@ -342,3 +343,12 @@ def test_a_quick_look_writes_neither_page_nor_system(tmp_path: Path, monkeypatch
     assert command.main(["--trials", "3", "--seeds", "1", "--jobs", "1"]) == 0
     assert not (tmp_path / "docs").exists()
     assert not (tmp_path / "simlora.yaml").exists()
+
+
+def test_the_workloads_that_were_not_looked_at_are_none_of_the_world() -> None:
+    """And every system, tuned or not, can be put to them at a rate of the search."""
+    for workload in unseen():
+        assert all(workload.settings != other.settings for other in WORLD.workloads.values())
+        for system in [*WORLD.systems.values(), System(NAME, "", {"system": NAME})]:
+            config, _ = composed([*WORLD.overrides(system, workload), f"{workload.key}={workload.start}"])
+            assert OmegaConf.select(config, workload.key) == workload.start
