@@ -5,8 +5,8 @@
 Mistakes are drawn from all that can be made: a `<` for a `<=`, a number one too high, an `and` for an `or`. They are
 tried in the order of the draw, so that those of an interrupted run are a draw, too: in a copy of the project, on the
 tests that import their module first, then on those of their room and the golden cases, and then on those of all rooms,
-until one fails. One that lives changes nothing that can be
-seen, or shows a test that is missing. Exit status: 0 all died, 1 one lived, 2 bad input, 130 interrupted.
+until one fails. One that lives changes nothing that can be seen, or shows a test that is missing. Exit status: 0 all
+died, 1 one lived, 2 bad input, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -114,9 +114,7 @@ def judges(room: str, limits_s: Mapping[str, float]) -> list[str]:
 
     Its own and the golden cases notice most mistakes and come first; of these and of the others the quickest first.
     """
-    return sorted(
-        {room, *JUDGES}, key=lambda folder: (folder not in (room, "golden"), limits_s[folder], folder)
-    )
+    return sorted(JUDGES, key=lambda folder: (folder not in (room, "golden"), limits_s[folder], folder))
 
 
 def importers(project: Path, file: Path, room: str) -> list[str]:

@@ -36,6 +36,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
     model, modules = scenario.model, config.target_modules
     calibration = folded(adapted(own, model, modules), model, modules, scenario.lora_communication)
     server = scenario.lora_server
+    links = min(config.tp, scenario.cluster.lora_server_gpus)
     lora = calibration if server is None else adapted(server, model, modules)
     return LatencyModels(
         iteration=IterationModel(calibration),
@@ -46,7 +47,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         host=HostTime(own) if scenario.cluster.engines_per_gpu > 1 else None,
         cpu_lora=CpuLora(calibration, scenario.model.layers) if scenario.policies.assists else None,
         draft=_draft(scenario, calibration),
-        remote=RemoteLora(scenario.model, config.target_modules, config.tp, scenario.cluster.network)
+        remote=RemoteLora(scenario.model, config.target_modules, links, scenario.cluster.network)
         if scenario.cluster.lora_server_gpus
         else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),

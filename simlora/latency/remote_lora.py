@@ -17,7 +17,8 @@ class RemoteLora:
     """Activations go to a LoRA server and come back, projection by projection of every layer.
 
     Projections that read the same activations share a round: their input goes there, and their outputs come back. A
-    round takes the latency of the link twice and the bytes of both ways, over the links of all `tp` GPUs of a replica.
+    round takes the latency of the link twice and the bytes of both ways, over `links` of them at once: one for each GPU
+    of the replica or of the server, whichever are fewer.
     A token of a mixture of experts is sent once for each of its experts. The network cards of the server receive and
     send at the same time, and all replicas share them.
     The outputs are added to those of the base model's own product, which the GPU computes meanwhile: rounds and kernels
@@ -29,7 +30,7 @@ class RemoteLora:
 
     __slots__ = ("_back_s", "_bytes_per_s", "_latency_s", "_there_s", "_token_bytes", "hidden_share")
 
-    def __init__(self, model: ModelShape, target_modules: Sequence[str], tp: int, link: Link) -> None:
+    def __init__(self, model: ModelShape, target_modules: Sequence[str], links: int, link: Link) -> None:
         rounds, there, back, adapted = 0, 0, 0, 0
         for together in INPUTS:
             own = [module for module in together if module in target_modules]
@@ -48,7 +49,7 @@ class RemoteLora:
         self._there_s, self._back_s = (
             elements * element_bytes / link.bytes_per_s for elements in (there, back)
         )
-        self._bytes_per_s = link.bytes_per_s * tp
+        self._bytes_per_s = link.bytes_per_s * links
         layer = sum(
             rows * columns * model.copies(module)
             for module in (*ATTENTION, *MLP)

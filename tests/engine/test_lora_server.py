@@ -68,6 +68,14 @@ def test_it_has_adapters_whole_where_replicas_have_several_gpus():
         Simulation(replace(scenario, lora_server=None))
 
 
+def test_one_card_of_the_server_is_no_faster_for_a_replica_of_two_gpus():
+    sent_s = RemoteLora(TINY, ("q", "k", "v", "o"), 1, Link("network", 0.0, 16.0)).exchange_s(10 + 20)
+    one, two = (
+        ALONE.but(tp=2, network_bytes_per_s=16.0, lora_server_gpus=gpus).run().last_s for gpus in (1, 2)
+    )
+    assert two < sent_s < one
+
+
 def test_nothing_hides_behind_attention():
     """The exchange and the server's kernels hide behind the weights that are read; attention comes on top of that."""
     runner = ALONE.simulation().fleet.replicas[0].runner
