@@ -55,7 +55,7 @@ def _printed(row: Row) -> str:
     ),
     about="Put every system to every paper's workload, on the same GPUs and within the same SLO: what each carries, "
     "what it costs, which system is ahead and which of its slots does it.",
-    epilog=f"The whole table takes about 25 minutes of two cores. {HELP}",
+    epilog=f"The whole table takes about 18 minutes of two cores. {HELP}",
 )
 def main(
     workload: Sequence[str] | None, system: Sequence[str] | None, seeds: int, jobs: int, docs: Path | None

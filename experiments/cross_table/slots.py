@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Reading, Span, carried_by_seed, span, times
+from experiments.cross_table.capacities import Asked, Reading, Span, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.world import System, Workload, World
 from experiments.studies.reading import load
@@ -165,20 +165,25 @@ def parts(
     world: World, cells: Sequence[tuple[Row, Cell]], swaps: Sequence[Sequence[Exchange]], jobs: int = -1
 ) -> list[list[Part]]:
     """Return for each system on a workload what each exchange does, the most first; last what cannot be run."""
+    asked, near = [], {}
+    for (row, cell), own in zip(cells, swaps, strict=True):
+        first = next(iter(cell.carried.values()))
+        for system in (exchange.system for exchange in own if not exchange.refused):
+            asked += [Asked(system, row.workload, seed) for seed in cell.carried]
+            near[system.name, row.workload.name] = first.met_rps
+    found = search(world, asked, jobs, near)
+
+    def part(row: Row, cell: Cell, exchange: Exchange) -> Part:
+        if exchange.refused:
+            return Part(exchange, {})
+        name = exchange.system.name
+        changed = {seed: found[name, row.workload.name, seed] for seed in cell.carried}
+        return Part(exchange, times(changed, cell.carried))
+
     return [
         sorted(
-            _parts(world, row, cell, own, jobs),
-            key=lambda part: (bool(part.exchange.refused), part.kept.mean),
+            (part(row, cell, exchange) for exchange in own),
+            key=lambda one: (bool(one.exchange.refused), one.kept.mean),
         )
         for (row, cell), own in zip(cells, swaps, strict=True)
     ]
-
-
-def _parts(world: World, row: Row, cell: Cell, swaps: Sequence[Exchange], jobs: int) -> Iterator[Part]:
-    name, (first, *_) = row.workload.name, cell.carried.values()
-    systems = [exchange.system for exchange in swaps if not exchange.refused]
-    near = {(system.name, name): first.met_rps for system in systems}
-    found = carried_by_seed(world, systems, [row.workload], cell.carried, jobs, near)
-    for exchange in swaps:
-        refused = exchange.refused
-        yield Part(exchange, {} if refused else times(found[exchange.system.name, name], cell.carried))

@@ -6,7 +6,7 @@ A composition that is searched for has such values too. Both are scored alike, a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -42,28 +42,54 @@ def tuned(
     """Return the systems with the best value of each key that they leave free.
 
     One key after the other, in the order in which they are listed: from the system's own value on, down and up through
-    those listed, until one carries less than what is best so far. Its own stays where others carry no more.
+    those listed, until one carries less than what is best so far. Its own stays where others carry no more. What all
+    systems try next is searched at once, so that no core waits for the searches of one system.
     """
     plain = [System(system.name, system.title, system.settings) for system in systems]
     begun = carried(world, plain, training, jobs)
-    return [
-        _tuned(world, system, Tuned(one, begun[one.name]), training, jobs)
-        for system, one in zip(systems, plain, strict=True)
-    ]
+    best = {one.name: Tuned(one, begun[one.name]) for one in plain}
+    climbs = {system.name: _climb(world, system, best[system.name], training[0]) for system in systems}
+    tried: dict[str, list[Tuned]] = {}
+    while True:
+        asked = {}
+        for name, climb in climbs.items():
+            try:
+                asked[name] = climb.send(tried[name]) if name in tried else next(climb)
+            except StopIteration as ended:
+                best[name] = ended.value
+        climbs = {name: climbs[name] for name in asked}
+        if not climbs:
+            return list(best.values())
+        versions = [version for own in asked.values() for version in own.versions]
+        near = {pair: rate_rps for own in asked.values() for pair, rate_rps in own.near.items()}
+        found = carried(world, versions, training, jobs, near)
+        tried = {
+            name: [Tuned(replace(one, name=name), found[one.name]) for one in own.versions]
+            for name, own in asked.items()
+        }
 
 
-def _tuned(world: World, system: System, best: Tuned, training: Sequence[Workload], jobs: int) -> Tuned:
+class Tries(NamedTuple):
+    """Versions of a system, and what each is expected to carry, in requests/s by its name and the workload's."""
+
+    versions: Sequence[System]
+    near: Mapping[tuple[str, str], float]
+
+
+def _climb(
+    world: World, system: System, best: Tuned, workload: Workload
+) -> Generator[Tries, list[Tuned], Tuned]:
+    """Yield what to try next, receive what that carries, and return the best."""
     for key, values in system.free.items():
-        ways = ways_from(own_value(world, system, training[0], key), values)
+        ways = ways_from(own_value(world, system, workload, key), values)
         while ways:
             versions = [with_value(best.system, key, way[0]) for way in ways]
             near = {
-                (version.name, workload): one.met_rps
+                (version.name, name): one.met_rps
                 for version in versions
-                for workload, one in best.carried.items()
+                for name, one in best.carried.items()
             }
-            found = carried(world, versions, training, jobs, near)
-            each = [Tuned(replace(one, name=system.name), found[one.name]) for one in versions]
+            each = yield Tries(versions, near)
             ways = [
                 way[1:] for way, one in zip(ways, each, strict=True) if way[1:] and one.score >= best.score
             ]

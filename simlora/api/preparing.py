@@ -17,9 +17,11 @@ from simlora.config.composing import compose
 from simlora.config.mistakes import COMPOSING, in_plain_words
 from simlora.config.own_folder import files
 from simlora.config.setup import Setup, prepare, resolved
+from simlora.core.garbage import without_collecting
 from simlora.results.result import Result
 
 
+@without_collecting()
 def ready(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[str] = ()) -> Setup:
     """Build everything that a configuration describes; what it leaves to be measured by simulating is found first.
 
@@ -33,6 +35,7 @@ def ready(config: DictConfig, choices: Mapping[str, str], overrides: Sequence[st
     return replace(setup, about=about, notices=(*notices, *setup.notices))
 
 
+@without_collecting()
 def composed(overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """Return the configuration that these overrides describe, and the name chosen in each group.
 

@@ -32,6 +32,7 @@ from simlora.api.timed import Timed
 from simlora.config.setup import Setup
 from simlora.core.build import BUILD
 from simlora.core.errors import InputError
+from simlora.core.garbage import without_collecting
 from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.front_end import FrontEnd
 from simlora.engine.cluster.simulation import Simulation
@@ -57,6 +58,7 @@ class Interrupted(KeyboardInterrupt):
         self.result = result
 
 
+@without_collecting()
 def run(
     setup: Setup, *, command: str = "", progress: bool = False, folder: str | Path | None = None
 ) -> Result:

@@ -70,7 +70,10 @@ def adapters(scenario: Scenario, config: ReplicaConfig | None = None) -> tuple[A
     specs = scenario.trace.adapters
     first = {spec.rank: spec for spec in reversed(specs)}
     alike = {rank: model.adapter(0, spec.name, rank, config.target_modules) for rank, spec in first.items()}
-    found = tuple(replace(alike[spec.rank], id=id, name=spec.name) for id, spec in enumerate(specs))
+    found = tuple(
+        Adapter(id, spec.name, spec.rank, alike[spec.rank].size_bytes, alike[spec.rank].kv_tokens)
+        for id, spec in enumerate(specs)
+    )
     if config.full_copies:
         slots = -(-model.weight_bytes // model.kv_bytes_per_token)
         return tuple(replace(each, size_bytes=model.weight_bytes, kv_tokens=slots) for each in found)

@@ -60,6 +60,37 @@ def test_a_trace_lasts_until_its_last_arrival():
     assert len(Trace(**columns())) == 2
 
 
+@pytest.mark.parametrize(
+    "names, ordered",
+    [
+        ("a2 a10 a100", "a2 a10 a100"),  # numbered: not sorted at all
+        ("a10 a2", "a2 a10"),
+        ("a1 a01 a2", "a01 a1 a2"),  # of equal numbers by letters
+        ("a2 b1 a10", "a2 a10 b1"),
+        ("1a2 1a10 2a1", "1a2 1a10 2a1"),
+        ("a10 a", "a a10"),
+        ("a a1", "a a1"),
+        ("a2 a\u0663", "a2 a\u0663"),  # a digit of other scripts is a letter
+        ("a9999999999999999999 a10000000000000000000", "a9999999999999999999 a10000000000000000000"),
+    ],
+)
+def test_adapters_are_in_the_natural_order_of_their_names(names, ordered):
+    names, ordered = names.split(), ordered.split()
+    numbers = range(len(names))
+    trace = Trace(
+        **columns()
+        | {
+            name: np.array([1] * len(names))
+            for name in ("prompt_tokens", "output_tokens", "max_output_tokens")
+        }
+        | {"arrival_s": np.zeros(len(names)), "adapter": np.array(numbers)}
+        | {"adapters": tuple(AdapterSpec(name, 8 + at) for name, at in zip(names, numbers, strict=True))}
+    )
+    assert [spec.name for spec in trace.adapters] == ordered
+    assert [trace.adapters[at].name for at in trace.adapter] == names, "a request keeps its adapter"
+    assert [trace.adapters[at].rank for at in trace.adapter] == [8 + at for at in numbers]
+
+
 def test_whole_numbers_take_32_bits_where_they_fit():
     small = Trace(**columns(output_tokens=[9, 9]))
     assert small.prompt_tokens.dtype == small.adapter.dtype == np.int32

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.cross_table import capacities
+from experiments.cross_table import capacities, slots
 from experiments.cross_table.capacities import Asked, Carried, Use
 from experiments.cross_table.world import World
 from tests.experiments.small_world import Search, small_world
@@ -57,5 +57,6 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
         searches.append((asked, near or {}))
         return {(one.system.name, one.workload.name, one.seed): carries(one, world) for one in asked}
 
-    monkeypatch.setattr(capacities, "search", search)
+    for module in (capacities, slots):
+        monkeypatch.setattr(module, "search", search)
     return searches

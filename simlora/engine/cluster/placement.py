@@ -110,7 +110,8 @@ class PlacementPlanner:
         An adapter that has none left is served by all that hold it. One whose rank no replica holds stays where it is:
         its requests are rejected.
         """
-        high = [each for each in self.adapters if self._ranks.min() < each.rank <= self._ranks.max()]
+        least, most = int(self._ranks.min()), int(self._ranks.max())
+        high = [each for each in self.adapters if least < each.rank <= most]
         if not high:
             return placed
         serves, preloads, shares = dict(placed.serves), dict(placed.preloads), dict(placed.shares)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property, partial
 from itertools import islice, takewhile
 from math import inf
@@ -14,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simlora.core.adapter import Adapter
+from simlora.core.garbage import without_collecting
 from simlora.core.interrupts import held_back
 from simlora.core.request import Request
 from simlora.engine import building
@@ -281,7 +280,7 @@ class Simulation:
 
     def _advance_turns(self, turns: Turns | Workers, some: Sequence[Request], end_s: float | None) -> None:
         """Dispatch some requests, and advance the replicas to a time not before the last of them; None: to the end."""
-        with _without_collecting():
+        with without_collecting():
             for request in some:
                 self.clock.now = request.arrival_s
                 self.dispatcher.arrive(request)
@@ -319,7 +318,7 @@ class Simulation:
 
     def _advance(self, until_s: float | None) -> None:
         """Process events before that time; None: all."""
-        with _without_collecting():
+        with without_collecting():
             self.clock.run(until_s)
 
     def _end(self) -> Recorder:
@@ -335,15 +334,3 @@ class Simulation:
         may_stop = scenario.until_s is not None or scenario.until_missed is not None
         assert complete or may_stop, "a request neither ended nor runs"
         return self.recorder
-
-
-@contextmanager
-def _without_collecting() -> Iterator[None]:
-    """Search for no cycles: that took a quarter of a large run, and finds only what Fleet.replace frees."""
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collects:
-            gc.enable()

@@ -196,6 +196,15 @@ def _table(plan: Mapping[int, dict[int, float]], adapters: Sequence[Adapter]) ->
         for place, share in held.items():
             homes.setdefault(place, []).append(replica)
             parts.setdefault(place, []).append(share)
-    serves = {adapters[place].id: np.array(found, dtype=np.int64) for place, found in homes.items()}
-    shares = {adapters[place].id: np.array(found) / sum(found) for place, found in parts.items()}
+    # Most adapters have one replica, and an array for each of ten thousand takes long.
+    alone = {replica: np.array([replica], dtype=np.int64) for replica in plan}
+    whole = np.ones(1)
+    serves = {
+        adapters[place].id: alone[found[0]] if len(found) == 1 else np.array(found, dtype=np.int64)
+        for place, found in homes.items()
+    }
+    shares = {
+        adapters[place].id: whole if len(found) == 1 else np.array(found) / sum(found)
+        for place, found in parts.items()
+    }
     return Placed(serves, shares=shares)
