@@ -28,6 +28,7 @@ class KnownAdapters:
         self._numbers = {each.name: each.id for each in cluster.simulation.adapters}
         began_s = int(cluster.clock.unix_s())
         self._listed = {name: (name, began_s) for name in [base, *self._numbers]}
+        self._known = {*self._numbers}  # names of the cluster's adapters, also of unloaded ones
         self._unloaded: dict[tuple[str, int], list[int]] = {}  # numbers, by name and rank
         self._loads = 0
         self.refuses_until_s = 0.0
@@ -100,9 +101,10 @@ class KnownAdapters:
                 unloaded.remove(number)
                 return number
         self._loads += 1
-        known = {each.name for each in cluster.simulation.adapters}
-        own = name if name not in known else f"{name}@{self._loads}"
-        return cluster.add_adapter(own, rank, name)
+        own = name if name not in self._known else f"{name}@{self._loads}"
+        number = cluster.add_adapter(own, rank, name)
+        self._known.add(own)
+        return number
 
     def _forget(self, name: str) -> None:
         number = self._numbers.pop(name)

@@ -29,8 +29,6 @@ from simlora.serving.schemas import Chat, Completion, Fault, LoadAdapter, Tokeni
 from simlora.serving.state import state
 
 PAGE = files("simlora.serving") / "page.html"
-LONG = 100_000
-"""Characters of a prompt, or token ids, from which it is read in a thread: 7 MB held up all streams for 0.8 s."""
 log = logging.getLogger("simlora.serving")
 Endpoint = Callable[[Request], Awaitable[ASGIApp]]
 
@@ -82,12 +80,12 @@ class _Api:
     async def completions(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Completion)
         characters = _characters(wanted.prompt)
-        submitted = await _beside_streams(self._front.completion, wanted, characters)
+        submitted = await self._beside_streams(self._front.completion, wanted, characters)
         return self._answer(submitted, wanted, chat=False)
 
     async def chat(self, request: Request) -> ASGIApp:
         wanted = decoded(await self._body(request), Chat)
-        submitted = await _beside_streams(self._front.chat, wanted, sum(map(_length, wanted.messages)))
+        submitted = await self._beside_streams(self._front.chat, wanted, sum(map(_length, wanted.messages)))
         return self._answer(submitted, wanted, chat=True)
 
     def _answer(self, submitted: list[Submitted], wanted: Completion | Chat, chat: bool) -> Answer:
@@ -101,6 +99,10 @@ class _Api:
         ]
         model = wanted.model or front.adapters.base
         return Answer(cluster, tickets, wanted, chat, front.id("chatcmpl" if chat else "cmpl"), model)
+
+    async def _beside_streams(self, does: Callable[[Any], Any], value: Any, characters: int) -> Any:
+        """Return what a function makes of a prompt; of a long one in a thread: 7 MB held up all streams for 0.8 s."""
+        return does(value) if characters <= self._front.quick else await asyncio.to_thread(does, value)
 
     async def models(self, request: Request) -> Response:
         return _json({"object": "list", "data": self._front.models()})
@@ -128,7 +130,7 @@ class _Api:
         if wanted.prompt is None and wanted.messages is None:
             raise ApiError(400, "prompt or messages must be there", "prompt")
         text = wanted.prompt if wanted.prompt is not None else text_of_chat(wanted.messages or [])
-        ids = await _beside_streams(self._front.prompts.ids, text, len(text))
+        ids = await self._beside_streams(self._front.prompts.ids, text, len(text))
         found = {
             "count": len(ids),
             "max_model_len": self._front.max_model_len,
@@ -203,11 +205,6 @@ class _endpoint:  # noqa: N801  # it wraps a function, as a decorator does
             log.exception("%s cannot be answered", scope["path"])
             response = ApiError(500, f"{type(error).__name__}: {error}").response()
         await response(scope, receive, send)
-
-
-async def _beside_streams(does: Callable[[Any], Any], value: Any, characters: int) -> Any:
-    """Return what a function makes of a prompt; of a long one while streams go on."""
-    return does(value) if characters < LONG else await asyncio.to_thread(does, value)
 
 
 def _characters(prompt: str | list[Any]) -> int:

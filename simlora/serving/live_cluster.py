@@ -49,7 +49,7 @@ class LiveCluster:
             keep,
         )
         self.scenario = simulation.scenario
-        self.tallies = [Tallies() for _ in range(cluster.replicas)]
+        self.tallies = [Tallies(scenario.replica.prefix_caching) for _ in range(cluster.replicas)]
         self.drift = Drift(clock)
         self.crashed: Exception | None = None
         self.on_submit: tuple[Callable[[Ticket], None], ...] = ()

@@ -18,9 +18,10 @@ CHARACTERS = 4
 
 
 class Prompts(ABC):
-    """Turns text into token ids."""
+    """Turns text into token ids; `quick` characters, or fewer, take it less than 3 ms."""
 
     name: str
+    quick: int
 
     @abstractmethod
     def ids(self, text: str) -> list[int]:
@@ -35,6 +36,7 @@ class Characters(Prompts):
     """Four characters are a token; its id is a checksum of them, as equal text has equal tokens."""
 
     name = f"{CHARACTERS} characters a token (no --tokenizer)"
+    quick = 100_000
 
     def ids(self, text: str) -> list[int]:
         pieces = (text[at : at + CHARACTERS] for at in range(0, len(text), CHARACTERS))
@@ -46,6 +48,8 @@ class Characters(Prompts):
 
 class Tokenized(Prompts):
     """The tokens of a `tokenizer.json`, by the library tokenizers."""
+
+    quick = 4_000
 
     def __init__(self, path: str | Path) -> None:
         """Raise InputError for a file that cannot be read, or is no tokenizer."""

@@ -96,12 +96,15 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`/simlora/faults`. `replica`: None: the first one of the port; `for_s` are simulated seconds; None: for good."""
+    """`/simlora/faults`. `replica`: None: the first one of the port; `for_s` are simulated seconds; None: for good.
+
+    A step under way keeps its speed when a fault ends, so that a larger `factor` would make it last for hours.
+    """
 
     kind: str
     replica: NotNegative | None = None
     for_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
-    factor: Annotated[float, msgspec.Meta(gt=0)] = 2.0
+    factor: Annotated[float, msgspec.Meta(gt=0, le=1000)] = 2.0
 
 
 def decoded(body: bytes, schema: type[T]) -> T:

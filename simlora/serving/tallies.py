@@ -50,7 +50,8 @@ class Tallies:
     `preemptions` are those of requests that have ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, caches: bool) -> None:
+        self._caches = caches
         self.prompt_tokens = self.generation_tokens = self.preemptions = 0
         self.queried_tokens = self.cached_tokens = 0
         self.ended = {"stop": 0, "length": 0, "abort": 0}
@@ -64,7 +65,8 @@ class Tallies:
     def first_token(self, request: Request, time_s: float, ttft_s: float) -> None:
         """A request has its first token, so long after its arrival."""
         self.prompt_tokens += request.prompt_tokens
-        self.queried_tokens += request.prompt_tokens
+        if self._caches:  # otherwise vLLM asks for no prefix
+            self.queried_tokens += request.prompt_tokens
         self.cached_tokens += request.cached_tokens
         self.generation_tokens += 1
         self.first_token_s.add(ttft_s)

@@ -417,3 +417,12 @@ def test_a_prefix_that_came_before_is_cached_for_its_adapter_only() -> None:
     assert cached_tokens(names[0]) >= 240
     assert cached_tokens(names[1]) == 0
     assert get(front, "/metrics").text.count("vllm:prefix_cache_hits_total") > 1
+
+
+def test_no_prefix_is_asked_for_without_a_cache() -> None:
+    front = live(*VLLM, "replica.prefix_caching=false").fronts[0]
+    post(front, "/v1/completions", PROMPT)
+    assert 'vllm:prefix_cache_queries_total{engine="0"' in (text := get(front, "/metrics").text)
+    assert {line.split()[-1] for line in text.splitlines() if line.startswith("vllm:prefix_cache_q")} == {
+        "0.0"
+    }

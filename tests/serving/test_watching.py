@@ -118,6 +118,7 @@ def test_faults_that_cannot_be_are_refused_and_loads_can_be() -> None:
         {"kind": "fail", "for_s": 0},
         {"kind": "fail", "for": 30},
         {"kind": "slow", "factor": -1},
+        {"kind": "slow", "factor": 1e4},
         {},
     ):
         assert post(front, "/simlora/faults", fault).status_code == 400
