@@ -15,6 +15,7 @@ from experiments.speed.scenarios import (
     Speed,
     measure,
 )
+from experiments.speed.start import start_s
 
 HOURS = [speed for speed in SCENARIOS if speed.name.startswith("vLLM")]
 LONG = [speed for speed in SCENARIOS if speed.name in ("FastLibra, 100,000 nodes", "LoRAServe, eight hours")]
@@ -92,3 +93,9 @@ def test_the_demonstration_answers_how_many_gpus(tmp_path: Path, monkeypatch, ca
     assert demo.demonstrate() == 0
     assert (tmp_path / demo.OUT / "report.html").exists()
     assert "SLO attainment" in capsys.readouterr().out
+
+
+def test_a_start_is_timed(tmp_path: Path) -> None:
+    wall_s, cpu_s = start_s(tmp_path)
+    assert wall_s > 0
+    assert cpu_s > 0
