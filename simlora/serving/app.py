@@ -102,7 +102,9 @@ class _Api:
 
     async def _beside_streams(self, does: Callable[[Any], Any], value: Any, characters: int) -> Any:
         """Return what a function makes of a prompt; of a long one in a thread: 7 MB held up all streams for 0.8 s."""
-        return does(value) if characters <= self._front.quick else await asyncio.to_thread(does, value)
+        return (
+            does(value) if characters <= self._front.prompts.quick else await asyncio.to_thread(does, value)
+        )
 
     async def models(self, request: Request) -> Response:
         return _json({"object": "list", "data": self._front.models()})

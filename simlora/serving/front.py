@@ -18,8 +18,6 @@ from simlora.serving.schemas import Chat, Completion, Wanted
 
 MOST_ANSWERS = 1024
 """Of one HTTP request: they are submitted at once, while streams wait."""
-QUICKLY_HASHED = 25_000
-"""Characters of a prompt whose blocks are hashed in less than 3 ms."""
 
 
 @dataclass
@@ -37,11 +35,6 @@ class Front:
     max_body_bytes: int
     hashes: bool
     _ids: count[int] = field(default_factory=count)
-
-    @property
-    def quick(self) -> int:
-        """Characters of a prompt, or token ids, that are read so quickly that streams may wait meanwhile."""
-        return min(self.prompts.quick, QUICKLY_HASHED) if self.hashes else self.prompts.quick
 
     def id(self, kind: str) -> str:
         """Return a new id of an answer."""

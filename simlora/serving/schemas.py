@@ -98,7 +98,7 @@ class UnloadAdapter(msgspec.Struct, kw_only=True):
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """`/simlora/faults`. `replica`: None: the first one of the port; `for_s` are simulated seconds; None: for good.
 
-    A step under way keeps its speed when a fault ends, so that a larger `factor` would make it last for hours.
+    A step under way keeps its speed when a fault ends. `factor` is at most 1,000, so that this takes no hours.
     """
 
     kind: str
