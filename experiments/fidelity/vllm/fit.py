@@ -1,9 +1,10 @@
 """Fits vLLM's calibrations: `python -m experiments.fidelity.vllm.fit [MODEL …] [--out FOLDER]`.
 
-Step times come from the table of step times (steps.py); what it does not isolate (what LoRA costs in steps that
-prefill, loads, the front end) is fitted to a few whole runs, named in plan.yaml: non-negative least squares
-(SciPy, trust region) over the logarithms of the coefficients, with the relative errors of tokens per second, of the
-inter-token latency and, below saturation, of the median time to first token as residuals.
+The base model's step and first uses come from the table of step times (steps.py), what LoRA adds to a step from hours
+whose adapters all have a slot (hours.py). The rest (loads, the scheduler's look at its queue, the front end) is fitted to
+whole runs with fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms of
+the coefficients, with the relative errors of tokens per second, of the inter-token latency and, below saturation, of the
+median time to first token as residuals.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,9 @@ import pandas as pd
 from joblib import Parallel
 from scipy.optimize import least_squares
 
-from experiments.fidelity.compare import Comparison
+from experiments.fidelity.compare import Comparison, in_parallel, spread
 from experiments.fidelity.fit import Floats, errors_under, evidence
-from experiments.fidelity.vllm import steps
+from experiments.fidelity.vllm import hours, steps
 from experiments.fidelity.vllm.predict import GPU, Row, read, simulate
 from experiments.fidelity.vllm.report import medians
 from experiments.studies.command import OUT, option, planned, program
@@ -71,16 +73,15 @@ def residuals(one: Comparison[Row]) -> list[float]:
 
 
 def fit(
-    model: str, rows: Sequence[Row], table: Mapping[str, float], plan: Mapping[str, Any], rounds: int
+    model: str, rows: Sequence[Row], known: Mapping[str, float], plan: Mapping[str, Any], rounds: int
 ) -> Calibration:
-    """Return the calibration that predicts `rows` best, its start given by `table` and the plan.
+    """Return the calibration that predicts `rows` best, with the coefficients that are `known` and the plan's start.
 
     Each of at most `rounds` takes the slope anew and then a few steps by it.
     """
-    start = plan["start"][model]
+    start = plan["start"]
     names = list(start)
-    given = dict(table) | {name: entry["value"] for name, entry in plan["fixed"].items()}
-    given["prefill.intercept_s"] = given["decode.intercept_s"]
+    given = dict(known) | {name: entry["value"] for name, entry in plan["fixed"].items()}
     pool = Parallel(n_jobs=-1)
 
     def calibration(point: Floats) -> Calibration:
@@ -117,11 +118,22 @@ def fit(
 
 
 def provenance(
-    calibration: Calibration, rows: Sequence[Row], table: pd.DataFrame, plan: Mapping[str, Any], command: str
+    calibration: Calibration,
+    rows: Sequence[Row],
+    of_steps: Sequence[Row],
+    table: pd.DataFrame,
+    plan: Mapping[str, Any],
+    command: str,
 ) -> dict[str, Any]:
-    """Say where the coefficients come from and how well they fit; `table` is the one of step times."""
-    fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
+    """Say where the coefficients come from and how well they fit.
+
+    `of_steps` are the rows that hours.py reads, `table` is the one of step times.
+    """
+    both = [*rows, *(row for row in of_steps if row not in rows)]
+    simulated = in_parallel(partial(simulate, calibration=calibration), both)
+    fitted = [Comparison(row, each, True) for row, each in zip(both, simulated, strict=True)]
     found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
+    found["step_hours"] = spread(hours.errors(of_steps, calibration))
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
     return {
         "kind": "published",
@@ -145,11 +157,12 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
     for model in chosen_models:
-        mine = chosen(rows, model, plan)
-        print(f"fitting {model} to {len(mine)} runs …", flush=True)
-        found = fit(model, mine, steps.coefficients(table, model), plan, rounds)
+        mine, of_steps = chosen(rows, model, plan), hours.chosen(rows, model, plan)
+        print(f"fitting {model} to {len(of_steps)} hours of steps and {len(mine)} runs …", flush=True)
+        known = steps.coefficients(table, model)
+        found = fit(model, mine, known | hours.coefficients(of_steps, known), plan, rounds)
         made_by = f"python -m experiments.fidelity.vllm.fit {model} --rounds {rounds}"
-        said = provenance(found, mine, table, plan, made_by)
+        said = provenance(found, mine, of_steps, table, plan, made_by)
         ordered = dict(sorted(found.coefficients.items()))
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
         save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))
