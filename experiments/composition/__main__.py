@@ -10,12 +10,12 @@ import pandas as pd
 
 from experiments.composition.drawing import draw_ahead, draw_search, text
 from experiments.composition.frontier import alone, as_published, in_other_worlds, told_wrong
-from experiments.composition.judging import NAME, cell_of, chosen, overall, rival_of
+from experiments.composition.judging import NAME, cell_of, chosen, rival_of
 from experiments.composition.page import AHEAD, PROGRESS, Study, against_one, markdown, verdict
 from experiments.composition.search import Tried, explore
 from experiments.composition.space import Space
 from experiments.composition.space import read as read_space
-from experiments.cross_table.capacities import Span, carried_by_seed, span
+from experiments.cross_table.capacities import Span, search, span
 from experiments.cross_table.compared import compare
 from experiments.cross_table.page import spanned
 from experiments.cross_table.slots import exchanges, parts
@@ -42,7 +42,7 @@ def _study(world: World, space: Space, trials: int, seeds: Sequence[int], jobs: 
     cells = [(row, cell_of(row, NAME)) for row in held_out]
     others = [*as_published(space, found.system), *told_wrong(world, found.system)]
     swaps = [[*exchanges(world, found.system, base, row.workload), *others] for row in held_out]
-    swapped = parts(world, cells, swaps, jobs)
+    swapped = parts(world, cells, swaps, seeds, jobs)
     here = {
         (cell.system.name, row.workload.name): cell.carried[seeds[0]].met_rps
         for row in rows
@@ -82,13 +82,12 @@ def _oracle(
         f"{system.name} with all adapters on the GPU", system.title, {**settings, "loader": "cached"}
     )
     near = {(ideal.name, name): here[system.name, name] for name in world.workloads}
-    found = carried_by_seed(world, [ideal], list(world.workloads.values()), seeds, jobs, near)
-    return {name: span(one.rate for one in found[ideal.name, name].values()) for name in world.workloads}
+    found = search(world, [(ideal, each) for each in world.workloads.values()], seeds, jobs, near)
+    return {name: span(one.rate for one in by_seed.values()) for (_, name), by_seed in found.items()}
 
 
 def _print(study: Study) -> None:
-    held_out = study.ahead(HELD_OUT)
-    for line in verdict(held_out, overall(held_out), study.rows, study.published):
+    for line in verdict(study.ahead(HELD_OUT), study.titles):
         print(line)
     print(against_one(study))
     for part in (HELD_OUT, TRAINING):
@@ -98,10 +97,9 @@ def _print(study: Study) -> None:
 
 def _write(study: Study, docs: Path) -> None:
     draw_search(study.search.tried, study.search.begun, docs / PROGRESS)
-    ratios = study.ahead(HELD_OUT) | study.ahead(TRAINING)
+    ratios = {**study.ahead(HELD_OUT), **study.ahead(TRAINING)}
     rivals = {row.workload.name: rival_of(row, study.published).system.title for row in study.rows}
-    ordered = [*study.of(HELD_OUT), *study.of(TRAINING)]
-    draw_ahead(ordered, ratios, rivals, docs / AHEAD)
+    draw_ahead([*study.of(HELD_OUT), *study.of(TRAINING)], ratios, rivals, docs / AHEAD)
     write_csv(docs / "composition.csv", study.search.tried)
     (docs / "composition.md").write_text(markdown(study), encoding="utf-8")
     print(docs / "composition.md")

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.composition.judging import NAME, TITLE
-from experiments.cross_table.capacities import Carried, Reading, carried_by_seed, geometric, span, times
+from experiments.composition.judging import NAME, TITLE, overall
+from experiments.cross_table.capacities import Carried, search, span, times
 from experiments.cross_table.page import spanned
 from experiments.cross_table.world import HELD_OUT, System, Workload, World, read
 from experiments.studies.command import JOBS, option, program
@@ -19,11 +19,6 @@ from simlora.core.checks import whole
 
 FOUND: Mapping[str, Any] = {"system": NAME}
 SERVER: Mapping[str, Any] = {"cluster.replicas": 3}
-
-
-def mean_of(readings: Iterable[Reading]) -> Reading:
-    """Return the geometric mean of readings, and of their ends."""
-    return Reading(*(geometric(each) for each in zip(*readings, strict=True)))
 
 
 def _carried(
@@ -36,8 +31,8 @@ def _carried(
 ) -> dict[str, dict[int, Carried]]:
     """Return what a system carries by workload and seed."""
     near = {(system.name, name): rate for name, rate in expected.items()}
-    found = carried_by_seed(world, [system], workloads, seeds, jobs, near)
-    result = {workload.name: found[system.name, workload.name] for workload in workloads}
+    found = search(world, [(system, workload) for workload in workloads], seeds, jobs, near)
+    result = {name: by_seed for (_, name), by_seed in found.items()}
     for name, carried in result.items():
         if reason := carried[seeds[0]].refused:
             print(f"  refused: {system.title} on {name}: {reason}")
@@ -63,8 +58,6 @@ def main(seeds: int, jobs: int) -> None:
         theirs = _carried(own, system, workloads, every, jobs, expected)
         ratios = {one: times(by_seed, found[one]) for one, by_seed in theirs.items()}
         cells = [spanned(span(ratios[workload.name].values())) for workload in workloads]
-        whole_seeds = [mean_of(ratios[workload.name][seed] for workload in workloads) for seed in every]
         print(
-            f"{name:22}{spanned(span(whole_seeds)):>22}" + "".join(f"{each:>22}" for each in cells),
-            flush=True,
+            f"{name:22}{spanned(overall(ratios)):>22}" + "".join(f"{each:>22}" for each in cells), flush=True
         )

@@ -12,7 +12,7 @@ from matplotlib import pyplot as plt
 from omegaconf import OmegaConf
 
 from experiments.composition.search import Tried
-from experiments.cross_table.capacities import Reading, span
+from experiments.cross_table.capacities import Ratios, span
 from experiments.cross_table.compared import Row
 from experiments.cross_table.slots import POLICIES, ordinary
 from experiments.cross_table.world import HELD_OUT, System
@@ -48,9 +48,7 @@ def draw_search(tried: Sequence[Tried], begun: Sequence[str], path: Path) -> Non
     save(figure, path)
 
 
-def draw_ahead(
-    rows: Sequence[Row], ratios: dict[str, dict[int, Reading]], rivals: dict[str, str], path: Path
-) -> None:
+def draw_ahead(rows: Sequence[Row], ratios: Ratios, rivals: Mapping[str, str], path: Path) -> None:
     """Draw, for each workload, how many times the best published system's capacity the composition has."""
     figure, ax = plt.subplots(figsize=(8, 1.3 + 0.42 * len(rows)), layout="constrained")
     for place, row in enumerate(reversed(rows)):

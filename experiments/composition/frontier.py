@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
-from experiments.composition.judging import overall
 from experiments.composition.search import Search, Tried
 from experiments.composition.space import Space
-from experiments.cross_table.capacities import Carried, Reading, Span, carried_by_seed, span, times
+from experiments.cross_table.capacities import Carried, Ratios, Reading, search, span, times
 from experiments.cross_table.slots import Exchange, ordinary
 from experiments.cross_table.world import System, Workload, World
 
@@ -84,19 +84,6 @@ class Alone:
     number: int
 
 
-@dataclass(frozen=True)
-class Elsewhere:
-    """What a system carries of the best of its rivals' capacity in another world, by workload and seed."""
-
-    about: str
-    ratios: Mapping[str, Mapping[int, Reading]]
-
-    @property
-    def overall(self) -> Span:
-        """Over all workloads."""
-        return overall(self.ratios)
-
-
 def alone(
     tried: Sequence[Tried], published: Sequence[Mapping[str, Carried]], workloads: Sequence[Workload]
 ) -> dict[str, Alone]:
@@ -128,40 +115,26 @@ def in_other_worlds(
     published: Sequence[System],
     here: Mapping[tuple[str, str], float],
     jobs: int = -1,
-) -> list[Elsewhere]:
-    """Return, for every other world, how a system stands to the best published one there, workload by workload.
+) -> dict[str, Ratios]:
+    """Return, for every other world, what a system carries of the capacity of the best of its rivals there.
 
     `here`: what each carries in this world, in requests/s by its name and the workload's.
     """
-    return [
-        Elsewhere(
-            about,
-            {
-                each.name: _ahead_in(world.but(changed), each, system, published, here, jobs)
-                for each in workloads
-            },
+
+    def ahead_in(other: World, workload: Workload) -> dict[int, Reading]:
+        name = workload.name
+        most = max(here[one.name, name] for one in published)
+        able = [one for one in published if here[one.name, name] >= NEARLY * most]
+        begun = search(other, product([system, *able], [workload]), SEEDS[:1], jobs, here)
+        rivals = sorted(able, key=lambda one: -begun[one.name, name][SEEDS[0]].met_rps)[:RIVALS]
+        found = search(other, product([system, *rivals], [workload]), SEEDS, jobs, here)
+        best = max(
+            (found[one.name, name] for one in rivals),
+            key=lambda carried: span(one.rate for one in carried.values()).mean,
         )
+        return times(found[system.name, name], best)
+
+    return {
+        about: {each.name: ahead_in(world.but(changed), each) for each in workloads}
         for about, changed in WORLDS.items()
-    ]
-
-
-def _ahead_in(
-    world: World,
-    workload: Workload,
-    system: System,
-    published: Sequence[System],
-    here: Mapping[tuple[str, str], float],
-    jobs: int,
-) -> dict[int, Reading]:
-    """Return how many times the best published system's capacity a system carries, seed by seed."""
-    name = workload.name
-    most = max(here[one.name, name] for one in published)
-    able = [one for one in published if here[one.name, name] >= NEARLY * most]
-    begun = carried_by_seed(world, [system, *able], [workload], SEEDS[:1], jobs, here)
-    rivals = sorted(able, key=lambda one: -begun[one.name, name][SEEDS[0]].met_rps)[:RIVALS]
-    found = carried_by_seed(world, [system, *rivals], [workload], SEEDS, jobs, here)
-    best = max(
-        (found[one.name, name] for one in rivals),
-        key=lambda carried: span(one.rate for one in carried.values()).mean,
-    )
-    return times(found[system.name, name], best)
+    }

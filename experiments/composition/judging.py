@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 from experiments.composition.search import Tried
-from experiments.cross_table.capacities import Carried, Reading, Span, carried_by_seed, geometric, span, times
+from experiments.cross_table.capacities import Carried, Ratios, Reading, Span, geometric, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.slots import differing, exchanges, slim
 from experiments.cross_table.tuning import SEED, score
@@ -57,7 +58,7 @@ def scored(
 ) -> list[Scored]:
     """Return what systems carry, each given with what it is expected to by workload, in requests/s."""
     near = {(one.name, workload): rate for one, expected in systems for workload, rate in expected.items()}
-    found = carried_by_seed(world, [one for one, _ in systems], workloads, SEEDS, jobs, near)
+    found = search(world, product([one for one, _ in systems], workloads), SEEDS, jobs, near)
     return [
         Scored(one, {workload.name: found[one.name, workload.name] for workload in workloads})
         for one, _ in systems
@@ -121,15 +122,13 @@ def best(tried: Sequence[Tried], count: int) -> list[Tried]:
     return ranked[:count]
 
 
-def ahead(
-    rows: Sequence[Row], published: Sequence[System], name: str = NAME
-) -> dict[str, dict[int, Reading]]:
+def ahead(rows: Sequence[Row], published: Sequence[System]) -> Ratios:
     """Return how many times as much the composition carries as the best published system, by workload and seed.
 
     The best is chosen with the same seeds, which is in the rival's favour.
     """
     return {
-        row.workload.name: times(cell_of(row, name).carried, rival_of(row, published).carried) for row in rows
+        row.workload.name: times(cell_of(row, NAME).carried, rival_of(row, published).carried) for row in rows
     }
 
 
@@ -144,7 +143,7 @@ def rival_of(row: Row, published: Sequence[System]) -> Cell:
     return next(cell for cell in row.cells if cell.system.name in names)
 
 
-def overall(ratios: Mapping[str, Mapping[int, Reading]]) -> Span:
+def overall(ratios: Ratios) -> Span:
     """Return the geometric mean over workloads, and its interval over seeds: how sure it is of these workloads."""
     seeds = next(iter(ratios.values()))
     return span(
@@ -153,7 +152,7 @@ def overall(ratios: Mapping[str, Mapping[int, Reading]]) -> Span:
     )
 
 
-def elsewhere(ratios: Mapping[str, Mapping[int, Reading]]) -> Span:
+def elsewhere(ratios: Ratios) -> Span:
     """Return the geometric mean over workloads, and its interval over workloads: how sure it is of others like them."""
     means = [geometric([one.value for one in by_seed.values()]) for by_seed in ratios.values()]
     return span(Reading(mean, mean, mean) for mean in means)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.composition.frontier import MISTAKES, NEARLY, RIVALS, WRONG, Alone, Elsewhere, neighbours
+from experiments.composition.frontier import MISTAKES, NEARLY, RIVALS, WRONG, Alone, neighbours
 from experiments.composition.frontier import SEEDS as ELSEWHERE_SEEDS
 from experiments.composition.judging import (
     FINALISTS,
@@ -22,7 +22,7 @@ from experiments.composition.judging import (
     rival_of,
 )
 from experiments.composition.search import AT_ONCE, BEHIND, BETTER, ROUNDS, Search
-from experiments.cross_table.capacities import PRECISION, Reading, Span, span, times
+from experiments.cross_table.capacities import PRECISION, Ratios, Reading, Span, span
 from experiments.cross_table.compared import Row
 from experiments.cross_table.page import number, percent, spanned, used
 from experiments.cross_table.slots import Part
@@ -51,14 +51,19 @@ class Study:
     ablation: Mapping[str, Sequence[Part]]
     oracle: Mapping[str, Span]
     alone: Mapping[str, Alone]
-    others: Sequence[Elsewhere]
+    others: Mapping[str, Ratios]
     seeds: int
 
     def of(self, part: str) -> list[Row]:
         """Return the rows of the training workloads, or of the held-out ones."""
         return [row for row in self.rows if row.workload.part == part]
 
-    def ahead(self, part: str) -> dict[str, dict[int, Reading]]:
+    @property
+    def titles(self) -> dict[str, str]:
+        """The titles of the workloads, by name."""
+        return {row.workload.name: row.workload.title for row in self.rows}
+
+    def ahead(self, part: str) -> Ratios:
         """Return what the composition carries of the best published system's capacity, by workload and seed."""
         return ahead(self.of(part), self.published)
 
@@ -67,12 +72,12 @@ def markdown(study: Study) -> str:
     """Return the page."""
     search, rows = study.search, [*study.of(HELD_OUT), *study.of(TRAINING)]
     held_out, training = study.ahead(HELD_OUT), study.ahead(TRAINING)
-    titles = {row.workload.name: row.workload.title for row in rows}
+    titles = study.titles
     beside, better, gain = neighbours(search)
     left_out = ", ".join(study.found.left_out)
     return page(
         Path(__file__).with_name("page.md"),
-        verdict="\n".join(verdict(held_out, overall(held_out), study.rows, study.published)),
+        verdict="\n".join(verdict(held_out, titles)),
         against_one=against_one(study),
         told_wrong=told_wrong(held_out, study.ablation),
         ahead_picture=AHEAD,
@@ -103,7 +108,12 @@ def markdown(study: Study) -> str:
         nearly=100 * NEARLY,
         rivals=RIVALS,
         elsewhere_seeds=len(ELSEWHERE_SEEDS),
-        elsewhere=_listed(_elsewhere(one, titles) for one in study.others),
+        elsewhere=_listed(
+            f"{about}: **{spanned(overall(ratios))}** ("
+            + "; ".join(f"{titles[name]} {spanned(span(one.values()))}" for name, one in ratios.items())
+            + ")"
+            for about, ratios in study.others.items()
+        ),
         ablation=_ablation(study),
         **_searched(study),
     )
@@ -134,25 +144,18 @@ def _listed(items: Iterable[str]) -> str:
     return "\n".join(f"* {item}" for item in items)
 
 
-def verdict(
-    held_out: Mapping[str, Mapping[int, Reading]],
-    mean: Span,
-    rows: Sequence[Row],
-    published: Sequence[System],
-) -> list[str]:
+def verdict(held_out: Ratios, titles: Mapping[str, str]) -> list[str]:
     """Return the answer: where the composition is as far ahead as it is asked to be, and where it is not."""
-    spans = {name: span(by_seed.values()) for name, by_seed in held_out.items()}
-    titles = {row.workload.name: row.workload.title for row in rows}
-    won = [titles[name] for name, one in spans.items() if one.mean >= ASKED and not one.low <= 1.0]
-    some = [titles[name] for name, one in spans.items() if one.low > 1.0 and one.mean < ASKED]
-    lost = [titles[name] for name, one in spans.items() if one.high < 1.0 or one.mean == 0.0]
-    close = [titles[name] for name, one in spans.items() if one.high < ASKED or one.mean == 0.0]
-    clear = {*won, *some, *lost}
-    level = [titles[name] for name in spans if titles[name] not in clear]
+    spans = {titles[name]: span(by_seed.values()) for name, by_seed in held_out.items()}
+    won = [title for title, one in spans.items() if one.mean >= ASKED and not one.low <= 1.0]
+    some = [title for title, one in spans.items() if one.low > 1.0 and one.mean < ASKED]
+    lost = [title for title, one in spans.items() if one.high < 1.0 or one.mean == 0.0]
+    close = [title for title, one in spans.items() if one.high < ASKED or one.mean == 0.0]
+    level = [title for title in spans if title not in (*won, *some, *lost)]
     each = "each of them" if len(won) == len(spans) else f"{len(won)} of the {len(spans)}, not on each"
     return [
-        f"**Over the {len(spans)} held-out workloads it carries {spanned(mean)} times what the best published system "
-        f"of each does. It carries 10 % more on {each}.**",
+        f"**Over the {len(spans)} held-out workloads it carries {spanned(overall(held_out))} times what the best "
+        f"published system of each does. It carries 10 % more on {each}.**",
         "",
         f"* ahead beyond doubt, and by 10 % or more on average: {', '.join(won) or 'nowhere'}",
         f"* ahead by less, beyond doubt: {', '.join(some) or 'nowhere'}",
@@ -174,7 +177,7 @@ def against_one(study: Study) -> str:
     )
 
 
-def told_wrong(held_out: Mapping[str, Mapping[int, Reading]], ablation: Mapping[str, Sequence[Part]]) -> str:
+def told_wrong(held_out: Ratios, ablation: Mapping[str, Sequence[Part]]) -> str:
     """Return what it carries if its scheduler is told wrong what a pass takes; nothing if it does not ask.
 
     `held_out`: what it carries of the best published system's capacity, by workload and seed.
@@ -191,9 +194,7 @@ def told_wrong(held_out: Mapping[str, Mapping[int, Reading]], ablation: Mapping[
     )
 
 
-def _with_exchange(
-    held_out: Mapping[str, Mapping[int, Reading]], ablation: Mapping[str, Sequence[Part]], slot: str
-) -> dict[str, dict[int, Reading]]:
+def _with_exchange(held_out: Ratios, ablation: Mapping[str, Sequence[Part]], slot: str) -> Ratios:
     """Return the same with one slot exchanged; nothing where that was not measured on every workload."""
     found = {}
     for name, by_seed in held_out.items():
@@ -229,14 +230,11 @@ def singles(study: Study) -> list[tuple[System, Span]]:
     Systems that carry nothing on one of them are left out.
     """
     rows = study.of(HELD_OUT)
-    found = []
-    for system in study.published:
-        if all(cell_of(row, system.name).capacity.mean > 0.0 for row in rows):
-            ratios = {
-                row.workload.name: times(cell_of(row, NAME).carried, cell_of(row, system.name).carried)
-                for row in rows
-            }
-            found.append((system, overall(ratios)))
+    found = [
+        (system, overall(ahead(rows, [system])))
+        for system in study.published
+        if all(cell_of(row, system.name).capacity.mean > 0.0 for row in rows)
+    ]
     return sorted(found, key=lambda pair: pair[1].mean)
 
 
@@ -250,13 +248,6 @@ def _near(study: Study, row: Row) -> list[str]:
         percent(cell_of(row, NAME).capacity.mean / bound),
         percent(bound / rival.capacity.mean - 1.0) + f" [{percent(most / rival.capacity.mean - 1.0)}]",
     ]
-
-
-def _elsewhere(one: Elsewhere, titles: Mapping[str, str]) -> str:
-    each = "; ".join(
-        f"{titles[name]} {spanned(span(by_seed.values()))}" for name, by_seed in one.ratios.items()
-    )
-    return f"{one.about}: **{spanned(one.overall)}** ({each})"
 
 
 def _ablation(study: Study) -> str:

@@ -76,7 +76,7 @@ def main(
     base = world.systems[BASE]
     winners = [(row, row.best) for row in rows]
     swaps = [exchanges(world, cell.system, base, row.workload) for row, cell in winners]
-    swapped = parts(world, winners, swaps, jobs)
+    swapped = parts(world, winners, swaps, range(seeds), jobs)
     reasons = dict(zip((row.workload.name for row in rows), swapped, strict=True))
     for row in rows:
         print(_printed(row))

@@ -68,7 +68,7 @@ def bound(world: World, system: System, workload: Workload, seeds: Sequence[int]
 
 
 def _bound(world: World, system: System, workload: Workload, seed: int) -> Bound:
-    overrides = [*settled(world, system, workload), f"{workload.key}={workload.start}", f"seed={seed}"]
+    overrides = [*settled(world, system, workload), workload.at_start, f"seed={seed}"]
     scenario = ready(*composed(overrides)).scenario
     each_s = least_s(scenario)
     load = AdapterLoad(scenario.calibration)

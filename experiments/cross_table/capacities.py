@@ -30,14 +30,6 @@ LEAST = 1 / 8
 """Of the rate from which it is searched: a system that carries less is said to carry nothing."""
 
 
-class Asked(NamedTuple):
-    """What one search is about."""
-
-    system: System
-    workload: Workload
-    seed: int
-
-
 class Use(NamedTuple):
     """What a run at the capacity used, on average until its last request ended, and what that costs.
 
@@ -72,6 +64,10 @@ class Reading(NamedTuple):
         return Reading(self.value / other.value, self.least / other.most, self.most / other.least)
 
 
+Ratios = Mapping[str, Mapping[int, Reading]]
+"""How many times as much one system carries as another, by workload and seed."""
+
+
 @dataclass(frozen=True)
 class Carried:
     """What was found for one seed: the highest rate that met the SLO and the lowest that did not, in requests/s.
@@ -101,70 +97,55 @@ class Span(NamedTuple):
 
 def search(
     world: World,
-    asked: Sequence[Asked],
-    jobs: int = -1,
-    near: Mapping[tuple[str, str], float] | None = None,
-) -> dict[tuple[str, str, int], Carried]:
-    """Return the capacity of every system on every workload with every seed, by their names.
-
-    The first seed that is asked for is searched from where the workload says, or from what a system is expected to
-    carry of it, if that is told in `near`, in requests/s by their names; the others from what the first one found. From
-    near by it takes half as many runs. Runs are kept, so that what was searched before takes no time. What is found
-    does not depend on `jobs`, nor on which other systems and workloads are asked.
-    """
-    several: dict[tuple[str, str], list[Asked]] = {}
-    for one in asked:
-        several.setdefault((one.system.name, one.workload.name), []).append(one)
-    found: dict[tuple[str, str, int], Carried] = {}
-    with bar(len(several), "systems on workloads", doing="searching") as tell:
-        tasks = (delayed(_searched)(world, own, (near or {}).get(pair, 0.0)) for pair, own in several.items())
-        pool = Parallel(n_jobs=jobs, return_as="generator")
-        for done, (pair, carried) in enumerate(zip(several, pool(tasks), strict=True), 1):
-            found |= {(*pair, one.seed): each for one, each in zip(several[pair], carried, strict=True)}
-            tell(done)
-    return found
-
-
-def carried_by_seed(
-    world: World,
-    systems: Sequence[System],
-    workloads: Sequence[Workload],
-    seeds: Iterable[int],
+    pairs: Iterable[tuple[System, Workload]],
+    seeds: Sequence[int],
     jobs: int = -1,
     near: Mapping[tuple[str, str], float] | None = None,
 ) -> dict[tuple[str, str], dict[int, Carried]]:
-    """Return the capacity of every system on every workload, by their names, with every seed."""
-    pairs = [(system, workload) for system in systems for workload in workloads]
-    found = search(world, [Asked(*pair, seed) for pair in pairs for seed in seeds], jobs, near)
-    result: dict[tuple[str, str], dict[int, Carried]] = {}
-    for (system, workload, seed), carried in found.items():
-        result.setdefault((system, workload), {})[seed] = carried
-    return result
+    """Return the capacity of each system on its workload, by their names, with every seed.
 
-
-def _searched(world: World, asked: Sequence[Asked], near_rps: float) -> list[Carried]:
-    """Return what one system carries on one workload, a seed after the other."""
-    system, workload, _ = asked[0]
-    try:
-        overrides = settled(world, system, workload)
-        ready(*composed([*overrides, f"{workload.key}={workload.start}"]))
-    except InputError as error:
-        return [Carried(0.0, 0.0, refused=str(error))] * len(asked)
-    found: list[Carried] = []
-    for one in asked:
-        before_rps = found[0].met_rps if found else near_rps
-        start, step = (before_rps, NEAR) if before_rps else (workload.start, STEP)
-        found.append(_carried(overrides, one, start, step))
+    The first seed is searched from where the workload says, or from what a system is expected to carry of it, if that
+    is told in `near`, in requests/s by their names; the others from what the first one found. From near by it takes
+    half as many runs. Runs are kept, so that what was searched before takes no time. What is found does not depend on
+    `jobs`, nor on which other systems and workloads are asked.
+    """
+    asked = {(system.name, workload.name): (system, workload) for system, workload in pairs}
+    found: dict[tuple[str, str], dict[int, Carried]] = {}
+    with bar(len(asked), "systems on workloads", doing="searching") as tell:
+        tasks = (
+            delayed(_searched)(world, *asked[pair], seeds, (near or {}).get(pair, 0.0)) for pair in asked
+        )
+        pool = Parallel(n_jobs=jobs, return_as="generator")
+        for pair, carried in zip(asked, pool(tasks), strict=True):
+            found[pair] = carried
+            tell(len(found))
     return found
 
 
-def _carried(overrides: Overrides, one: Asked, start: float, step: float) -> Carried:
-    least = LEAST * one.workload.start
+def _searched(
+    world: World, system: System, workload: Workload, seeds: Sequence[int], near_rps: float
+) -> dict[int, Carried]:
+    """Return what one system carries on one workload, a seed after the other."""
+    try:
+        overrides = settled(world, system, workload)
+        ready(*composed([*overrides, workload.at_start]))
+    except InputError as error:
+        return dict.fromkeys(seeds, Carried(0.0, 0.0, refused=str(error)))
+    found: dict[int, Carried] = {}
+    for seed in seeds:
+        before_rps = found[seeds[0]].met_rps if found else near_rps
+        start, step = (before_rps, NEAR) if before_rps else (workload.start, STEP)
+        found[seed] = _carried(overrides, workload, seed, start, step)
+    return found
+
+
+def _carried(overrides: Overrides, workload: Workload, seed: int, start: float, step: float) -> Carried:
+    least = LEAST * workload.start
     try:
         found = simlora.capacity(
-            [*overrides, f"seed={one.seed}"],
+            [*overrides, f"seed={seed}"],
             seeds=1,
-            key=one.workload.key,
+            key=workload.key,
             start=start,
             step=step,
             least=least,
@@ -177,7 +158,7 @@ def _carried(overrides: Overrides, one: Asked, start: float, step: float) -> Car
     except InputError as error:  # as of a rate at which simlora refuses the workload
         return Carried(0.0, 0.0, refused=str(error))
     met_rps, missed_rps = found.seeds[["value", "beyond"]].iloc[0].tolist()
-    run = found.question.overrides_for(one.seed, met_rps)
+    run = found.question.overrides_for(seed, met_rps)
     outcome = run_all([run], 1, False)[run]  # which was kept
     return Carried(met_rps, missed_rps, use=_use(outcome.summary, met_rps))
 
@@ -200,12 +181,13 @@ def settled(world: World, system: System, workload: Workload) -> Overrides:
     at each. They are those of the placement behind S-LoRA's replicas, as LoRAServe has it, whatever else a system sets.
     """
     overrides = world.overrides(system, workload)
-    rate = f"{workload.key}={workload.start}"
-    config, _ = composed([*overrides, rate])
+    config, _ = composed([*overrides, workload.at_start])
     if OmegaConf.select(config, "placement.operating_points", default=0) is not None:
         return overrides
     plain = System("plain", "", {"system": "slora", "placement": "rank_demand", "router": "routing_table"})
-    points = filled(*composed([*world.overrides(plain, workload), rate]))[0].placement.operating_points
+    points = filled(*composed([*world.overrides(plain, workload), workload.at_start]))[
+        0
+    ].placement.operating_points
     told = ",".join(f"{rank}:{tps}" for rank, tps in points.items())
     return (*overrides, f"placement.operating_points={{{told}}}")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from statistics import fmean
 
 from experiments.cross_table.bound import Bound, bound
-from experiments.cross_table.capacities import Carried, Span, Use, carried_by_seed, settled, span, times
+from experiments.cross_table.capacities import Carried, Span, Use, search, settled, span, times
 from experiments.cross_table.world import System, Workload, World
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Outcome, Overrides
@@ -81,7 +82,7 @@ def compare(
     jobs: int = -1,
 ) -> list[Row]:
     """Return a row a workload, without figures. Raises InputError if no system keeps the SLO on it."""
-    carried = carried_by_seed(world, systems, workloads, seeds, jobs)
+    carried = search(world, product(systems, workloads), seeds, jobs)
     rows = []
     for workload in workloads:
         cells = [_cell(system, workload, carried[system.name, workload.name]) for system in systems]

@@ -11,7 +11,7 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Asked, Reading, Span, search, span, times
+from experiments.cross_table.capacities import Reading, Span, search, span, times
 from experiments.cross_table.compared import Cell, Row
 from experiments.cross_table.world import System, Workload, World
 from experiments.studies.reading import load
@@ -72,7 +72,7 @@ def exchanges(world: World, system: System, base: System, workload: Workload) ->
 def refusal(world: World, system: System, workload: Workload) -> str:
     """Return why simlora refuses a system on a workload; nothing if it does not."""
     try:
-        ready(*composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"]))
+        ready(*composed([*world.overrides(system, workload), workload.at_start]))
     except InputError as error:
         return str(error)
     return ""
@@ -99,7 +99,7 @@ Slot = Mapping[str, Any]
 
 
 def _slots(world: World, system: System, workload: Workload) -> dict[str, Slot]:
-    config, choices = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
+    config, choices = composed([*world.overrides(system, workload), workload.at_start])
     found: dict[str, Slot] = {}
     for name in POLICIES:
         left_out = {
@@ -162,22 +162,24 @@ class Part:
 
 
 def parts(
-    world: World, cells: Sequence[tuple[Row, Cell]], swaps: Sequence[Sequence[Exchange]], jobs: int = -1
+    world: World,
+    cells: Sequence[tuple[Row, Cell]],
+    swaps: Sequence[Sequence[Exchange]],
+    seeds: Sequence[int],
+    jobs: int = -1,
 ) -> list[list[Part]]:
     """Return for each system on a workload what each exchange does, the most first; last what cannot be run."""
-    asked, near = [], {}
-    for (row, cell), own in zip(cells, swaps, strict=True):
-        first = next(iter(cell.carried.values()))
-        for system in (exchange.system for exchange in own if not exchange.refused):
-            asked += [Asked(system, row.workload, seed) for seed in cell.carried]
-            near[system.name, row.workload.name] = first.met_rps
-    found = search(world, asked, jobs, near)
+    asked = [
+        (one.system, row.workload, cell.carried[seeds[0]].met_rps)
+        for (row, cell), own in zip(cells, swaps, strict=True)
+        for one in own
+        if not one.refused
+    ]
+    near = {(system.name, workload.name): rate_rps for system, workload, rate_rps in asked}
+    found = search(world, [(system, workload) for system, workload, _ in asked], seeds, jobs, near)
 
     def part(row: Row, cell: Cell, exchange: Exchange) -> Part:
-        if exchange.refused:
-            return Part(exchange, {})
-        name = exchange.system.name
-        changed = {seed: found[name, row.workload.name, seed] for seed in cell.carried}
+        changed = found.get((exchange.system.name, row.workload.name), {})
         return Part(exchange, times(changed, cell.carried))
 
     return [

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
 
-from experiments.cross_table.capacities import Carried, carried_by_seed
+from experiments.cross_table.capacities import Carried, search
 from experiments.cross_table.world import System, Workload, World
 from simlora.api.preparing import composed
 
@@ -116,7 +117,7 @@ def ways_from(own: Any, values: Sequence[Any]) -> Ways:
 
 def own_value(world: World, system: System, workload: Workload, key: str) -> Any:
     """Return what a system has for a key that is not tuned: its own setting, or its file's."""
-    config, _ = composed([*world.overrides(system, workload), f"{workload.key}={workload.start}"])
+    config, _ = composed([*world.overrides(system, workload), workload.at_start])
     return OmegaConf.select(config, key)
 
 
@@ -137,7 +138,7 @@ def carried(
     `near`: what one is expected to, in requests/s by the same names.
     """
     short = [workload.shortened(SHORT) for workload in training]
-    found = carried_by_seed(world, systems, short, [SEED], jobs, near)
+    found = search(world, product(systems, short), [SEED], jobs, near)
     return {
         system.name: {workload.name: found[system.name, workload.name][SEED] for workload in short}
         for system in systems

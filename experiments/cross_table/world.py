@@ -29,6 +29,11 @@ class Workload:
     start: float
     settings: Mapping[str, Any]
 
+    @property
+    def at_start(self) -> str:
+        """The override of the rate from which capacities are searched."""
+        return f"{self.key}={self.start}"
+
     def shortened(self, share: float) -> Workload:
         """Return the same workload with a share of its requests, or of its duration."""
         length = next(key for key in LENGTHS if self.settings.get(key) is not None)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from experiments.cross_table import capacities, slots
-from experiments.cross_table.capacities import Asked, Carried, Use
-from experiments.cross_table.world import World
-from tests.experiments.small_world import Search, small_world
+from experiments.cross_table import capacities
+from experiments.cross_table.capacities import Carried, Use
+from experiments.cross_table.world import System, Workload, World
+from tests.experiments.small_world import small_world
 
 
 @pytest.fixture(scope="session")
@@ -32,31 +32,27 @@ def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(capacities, name, value)
 
 
-def carries(one: Asked, world: World) -> Carried:
+def carries(system: System, workload: Workload, seed: int, world: World) -> Carried:
     """Return a made-up capacity: in proportion to the batch, up to 64, and a little more with asynchronous loads."""
-    settings = one.system.settings
+    settings = system.settings
     if settings.get("eviction") == "cost_model":
         return Carried(0.0, 0.0, "replica.prefix_caching is not set")
-    rate = one.workload.start * world.same["cluster.replicas"] * (1 + one.seed % 5 / 200)
+    rate = workload.start * world.same["cluster.replicas"] * (1 + seed % 5 / 200)
     rate *= min(settings.get("replica.max_num_seqs", 1000), 64) / 64
     rate *= 1.05 if settings.get("loader") == "asynchronous" else 1.0
     return Carried(rate, 1.01 * rate, use=Use(0.9, 0.5, 0.1, 0.0, 2.0))
 
 
 @pytest.fixture
-def made_up(monkeypatch: pytest.MonkeyPatch) -> list[Search]:
-    """Search for no capacity: it is made up. Return what is asked, and what it is expected to be near."""
-    searches: list[Search] = []
+def made_up(monkeypatch: pytest.MonkeyPatch) -> list[System]:
+    """Search for no capacity: it is made up. Return the systems whose capacities were asked for."""
+    asked: list[System] = []
 
-    def search(
-        world: World,
-        asked: Sequence[Asked],
-        jobs: int = -1,
-        near: Mapping[tuple[str, str], float] | None = None,
-    ) -> dict[tuple[str, str, int], Carried]:
-        searches.append((asked, near or {}))
-        return {(one.system.name, one.workload.name, one.seed): carries(one, world) for one in asked}
+    def searched(
+        world: World, system: System, workload: Workload, seeds: Sequence[int], near_rps: float
+    ) -> dict[int, Carried]:
+        asked.append(system)
+        return {seed: carries(system, workload, seed, world) for seed in seeds}
 
-    for module in (capacities, slots):
-        monkeypatch.setattr(module, "search", search)
-    return searches
+    monkeypatch.setattr(capacities, "_searched", searched)
+    return asked

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.cross_table.capacities import Asked
 from experiments.cross_table.world import System, World, read
 
-Search = tuple[Sequence[Asked], Mapping[tuple[str, str], float]]
-"""What is asked of a search for capacities, and what those are expected to be near."""
 WORLD = """
 hardware: {gpu: a10g, model: llama_7b, engine: null, kernel: mbgmv, cluster.replicas: 1, replica.tp: 1}
 slo: {slo.ttft_s: 2, slo.tpot_s: null}

@@ -21,7 +21,6 @@ from experiments.cross_table.capacities import (
     NEAR,
     PRECISION,
     STEP,
-    Asked,
     Carried,
     Reading,
     Span,
@@ -37,7 +36,7 @@ from experiments.cross_table.tuning import score, told, tuned
 from experiments.cross_table.world import TRAINING, System, Workload, World
 from simlora.api.preparing import composed, ready
 from simlora.core.trace import AdapterSpec, Trace
-from tests.experiments.small_world import Search, slora
+from tests.experiments.small_world import slora
 
 REAL = worlds.read()
 
@@ -81,7 +80,7 @@ def test_no_system_is_refused(system: System) -> None:
 
 
 def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(
-    world: World, made_up: list[Search]
+    world: World, made_up: list[System]
 ) -> None:
     """A way ends where less is carried, and one key is tuned after the other."""
     base, eager = two(world)
@@ -95,7 +94,7 @@ def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(
     assert as_before.system == base, "its own value stays where others carry no more"
     assert (as_is.system, told(as_is.system, plain)) == (plain, "")
     assert best.score == score(list(best.carried.values())) > as_is.score
-    tried = {tuple(map(one.system.settings.get, keys)) for asked, _ in made_up for one in asked}
+    tried = {tuple(map(one.settings.get, keys)) for one in made_up}
     # Of eager's, 2 and 1 lie behind 4, which is worse; then it waits with 64. S-LoRA has 1000 in the world.
     assert tried == {(8, 0), (64, 0), (4, 0), (64, 5), (None, None), (999, None)}
 
@@ -111,8 +110,7 @@ def test_a_capacity_is_what_the_command_finds(world: World) -> None:
         overrides = [*world.overrides(system, workload), f"seed={seed}"]
         return simlora.capacity(overrides, seeds=1, precision=PRECISION, longest=1, jobs=1, **near)
 
-    found = search(world, [Asked(system, workload, seed) for seed in (5, 0)], jobs=1)
-    first, other = found["slora", "short", 5], found["slora", "short", 0]
+    first, other = search(world, [(system, workload)], (5, 0), jobs=1)["slora", "short"].values()
     assert first.met_rps == command_finds(5, start=24, step=STEP).value > 1
     assert first.met_rps < first.missed_rps <= first.met_rps * (1 + PRECISION)
     assert first.use.given_up_share == 0
@@ -120,7 +118,7 @@ def test_a_capacity_is_what_the_command_finds(world: World) -> None:
     assert other.met_rps == expected.value
     assert len(expected.runs) <= 6
     near = {("slora", "short"): 30.0, ("lcfs", "short"): 3.0}
-    known = search(world, [Asked(system, workload, 0)], 1, near)["slora", "short", 0]
+    known = search(world, [(system, workload)], [0], 1, near)["slora", "short"][0]
     expected = command_finds(0, start=30, step=NEAR)
     assert known.rate == Reading(expected.value, expected.value, expected.seeds["beyond"].iloc[0])
 
@@ -129,17 +127,17 @@ def test_what_is_found_does_not_depend_on_what_else_is_asked_nor_on_jobs(
     world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workload = world.workloads["short"].shortened(0.25)
-    asked = [Asked(system, workload, seed) for system in two(world) for seed in (0, 1)]
-    alone = search(world, asked[2:], jobs=1)
+    asked = [(system, workload) for system in two(world)]
+    alone = search(world, asked[1:], (0, 1), jobs=1)
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "other"))
-    together = search(world, asked, jobs=2)
+    together = search(world, asked, (0, 1), jobs=2)
     assert len(together) == len(asked)
     assert together.items() >= alone.items()
 
 
 def test_a_system_that_simlora_refuses_says_why_and_carries_nothing(world: World) -> None:
     broken = slora("broken", {"eviction": "cost_model"})
-    found = search(world, [Asked(broken, world.workloads["short"], 0)], jobs=1)["broken", "short", 0]
+    found = search(world, [(broken, world.workloads["short"])], [0], jobs=1)["broken", "short"][0]
     assert found.rate == Reading(0, 0, 0)
     assert "prefix_caching" in found.refused
 
@@ -283,7 +281,7 @@ def test_why_a_system_is_behind_is_the_slot_that_holds_it_back(world: World) -> 
     systems = [world.systems["eager"]]
     (row,) = compare(world, systems, [world.workloads["short"]], range(2), jobs=1)
     swaps = exchanges(world, row.best.system, world.systems["slora"], row.workload)
-    (found,) = parts(world, [(row, row.best)], [swaps], jobs=1)
+    (found,) = parts(world, [(row, row.best)], [swaps], range(2), jobs=1)
     assert [part.kept.mean for part in found] == sorted(part.kept.mean for part in found)
     assert found[-1].exchange.slot == "batch"
     assert found[-1].kept.mean > 1.5  # a batch of eight is what it suffers from
