@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ NOT_LOOKED_FOR = "not looked for"
 
 def as_json(rows: Sequence[Row], notes: Sequence[str]) -> dict[str, Any]:
     """Return what the JSON file holds."""
-    return {"claims": [row.as_dict() for row in rows], "verdicts": counts(rows), "notes": list(notes)}
+    return {"claims": [asdict(row) for row in rows], "verdicts": counts(rows), "notes": list(notes)}
 
 
 def counts(rows: Sequence[Row]) -> dict[str, int]:
@@ -84,19 +85,16 @@ def markdown(rows: Sequence[Row], notes: Sequence[str], command: str, conditions
         not_looked_for=NOT_LOOKED_FOR,
         notes="\n\n".join(notes),
         papers="\n\n".join(
-            f"## {paper}\n\n{table(SAID['columns'], _rows(paper, rows, conditions))}"
+            f"## {paper}\n\n"
+            + table(
+                SAID["columns"], (_cells(row, conditions) for row in worst_first(rows) if row.paper == paper)
+            )
             for paper in dict.fromkeys(row.paper for row in rows)
         ),
     )
 
 
-def _rows(paper: str, rows: Sequence[Row], conditions: Mapping[str, str]) -> Iterator[tuple[str, ...]]:
-    for row in worst_first(rows):
-        if row.paper == paper:
-            yield _cells(row, conditions.get(row.id, ""))
-
-
-def _cells(row: Row, condition: str) -> tuple[str, ...]:
+def _cells(row: Row, conditions: Mapping[str, str]) -> tuple[str, ...]:
     return (
         row.verdict if row.verdict == HOLDS else f"**{row.verdict}**",
         f"`{row.id}` {row.where}: {row.metric}",
@@ -106,7 +104,7 @@ def _cells(row: Row, condition: str) -> tuple[str, ...]:
         "; ".join(
             [*([f"{row.fitted} of {row.runs}"] if row.fitted else []), *([row.chosen] if row.chosen else [])]
         ),
-        condition or (AS_IT_IS if row.verdict == HOLDS else NOT_LOOKED_FOR),
+        conditions.get(row.id) or (AS_IT_IS if row.verdict == HOLDS else NOT_LOOKED_FOR),
         ", ".join(_figure(row.paper, study) for study in row.studies)
         or (f"`{row.command}`" if row.command else ""),
         row.reason,

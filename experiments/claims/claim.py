@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.claims.formulas import NUMBERS
+from experiments.claims.formulas import FORMULAS, NUMBERS
 from experiments.claims.spots import CHECKS, CURVES, Limit, Spot, read_curve, read_spot, spots_of
 from experiments.studies.reading import check, known, listed, load
 from experiments.studies.study import Study, read_seeds
@@ -126,8 +126,10 @@ def _claim(tree: Any, place: str, studies: Mapping[str, Study], seeds: Sequence[
         groups=[index if len(published) > 1 else 0 for index, each in enumerate(pairs) for _ in each],
         sense=known(entry.get("sense", "about"), SENSES, f"{place}: sense"),
         checks=[_check(one, place, studies, seeds) for one in listed(entry.get("checks", []))],
-        formula=entry.get("formula", ""),
-        disagreement=_disagreement(entry.get("disagreement"), place),
+        formula=known(entry["formula"], FORMULAS, f"{place}: formula") if "formula" in entry else "",
+        disagreement=check(entry["disagreement"], f"{place}: disagreement", ("value", "source"))
+        if "disagreement" in entry
+        else None,
         chosen=entry.get("chosen", ""),
         reason=reason,
         evidence={
@@ -166,7 +168,3 @@ def _check(
         key: read_curve(value, f"{place}: {name}", studies, seeds) if key in CURVES else value
         for key, value in arguments.items()
     }
-
-
-def _disagreement(tree: Any, place: str) -> dict[str, Any] | None:
-    return None if tree is None else check(tree, f"{place}: disagreement", ("value", "source"))

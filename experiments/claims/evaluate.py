@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.claims import verdicts
 from experiments.claims.claim import Claim
-from experiments.claims.formulas import NUMBERS, compare_formula, printed_by
+from experiments.claims.formulas import FORMULAS, NUMBERS, printed_by
 from experiments.claims.spots import CHECKS, Comparison, Figures, Limit, Spot
 from experiments.claims.verdicts import shown
 from experiments.studies.measured import was_fitted
@@ -47,10 +47,6 @@ class Row:
     fitted: int
     chosen: str
     seconds: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """What the JSON holds for this row."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -207,20 +203,17 @@ def _absent(claim: Claim, outcomes: Outcomes) -> Judged:
 
 
 def _checks(claim: Claim, outcomes: Outcomes) -> Judged:
-    found = [
-        comparison
-        for name, arguments in claim.checks
-        for comparison in CHECKS[name].compare(arguments, lambda spot: _number(spot, outcomes))
-    ]
-    return _compared(found)
+    return _compared(
+        [
+            comparison
+            for name, arguments in claim.checks
+            for comparison in CHECKS[name].compare(arguments, lambda spot: _number(spot, outcomes))
+        ]
+    )
 
 
 def _formula(claim: Claim, outcomes: Outcomes) -> Judged:
-    found = compare_formula(claim.formula)
-    if found is None:
-        why = f"simlora does not have the function of {claim.formula} yet"
-        return Judged(None, verdicts.NOT_SIMULATED, why)
-    return _compared(found)
+    return _compared(list(FORMULAS[claim.formula]()))
 
 
 def _compared(found: Sequence[Comparison]) -> Judged:

@@ -11,7 +11,6 @@ from typing import Any
 from experiments.claims.spots import Comparison
 from experiments.studies.command import option, program
 from experiments.studies.reading import known, load
-from simlora.core.errors import InputError, nearest
 
 GPUS, TOKENS, RANKS, HIDDEN = (2, 4, 8), (1, 100), (8, 64), 6656
 """At which numbers the formulas are compared; a formula that is linear in them can differ at all or none."""
@@ -102,16 +101,6 @@ NUMBERS: dict[str, Callable[[], list[float]]] = {
     name: partial(found_by, *how) for name, how in COMPUTED["numbers"].items()
 }
 """What computes numbers that no study has, of single replicas for example: by the name that claims have for it."""
-
-
-def compare_formula(name: str) -> list[Comparison] | None:
-    """Return the comparisons of a formula, None if simlora does not have its function yet."""
-    if name not in FORMULAS:
-        raise InputError(f"formula is {name!r}; {nearest(name, FORMULAS)}")
-    try:
-        return list(FORMULAS[name]())
-    except ImportError:
-        return None
 
 
 COMMANDS = {name: f"experiments.{COMPUTED['numbers'][name][0]}" for name in COMPUTED["printed"]}

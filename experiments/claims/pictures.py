@@ -64,13 +64,8 @@ def _data(study: Study, found: Shown) -> str:
         measured_dir() / name for name in (*(each.FILE for each in measured.SCHEMAS), artifact.FILE)
     ]
     files = [*DRAWN_BY, *(path for path in measured_files if path.exists())]
-    known = [repr(study), repr(shown), repr(_hashes(files))]
-    return hashlib.sha256("\n".join(known).encode()).hexdigest()
-
-
-def _hashes(files: Iterable[Path]) -> list[str]:
-    """Return the hash of every file."""
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    hashes = [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
+    return hashlib.sha256("\n".join(map(repr, (study, shown, hashes))).encode()).hexdigest()
 
 
 def _is_of(path: Path, data: str) -> bool:

@@ -42,7 +42,7 @@ class Scored(NamedTuple):
     @property
     def score(self) -> float:
         """The mean over workloads and seeds of the logarithm of the capacity."""
-        return score([one for by_seed in self.carried.values() for one in by_seed.values()])
+        return score(one for by_seed in self.carried.values() for one in by_seed.values())
 
     @property
     def expected(self) -> dict[str, float]:

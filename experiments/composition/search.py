@@ -47,7 +47,7 @@ class Tried:
     @property
     def score(self) -> float:
         """The mean over workloads of the logarithm of the capacity."""
-        return score(list(self.carried.values()))
+        return score(self.carried.values())
 
 
 @dataclass(frozen=True)
@@ -187,4 +187,4 @@ def evaluated(
 
 def hopeless(so_far: Mapping[str, Carried], leader: Tried) -> bool:
     """Whether a composition is BEHIND the leader, if it carried as much as that on all workloads that are left."""
-    return score(list({**leader.carried, **so_far}.values())) < leader.score - BEHIND
+    return score({**leader.carried, **so_far}.values()) < leader.score - BEHIND

@@ -93,10 +93,6 @@ class Space:
     published: Mapping[str, Mapping[str, Any]]
     own: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
-    def first(self, slot: str) -> str:
-        """Return S-LoRA's choice for a slot."""
-        return next(iter(self.slots[slot]))
-
     def variations(self, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return a composition's values with every slot at each of its other choices, one at a time.
 

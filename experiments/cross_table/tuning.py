@@ -6,9 +6,10 @@ A composition that is searched for has such values too. Both are scored alike, a
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from omegaconf import OmegaConf
@@ -34,7 +35,7 @@ class Tuned(NamedTuple):
     @property
     def score(self) -> float:
         """The mean over workloads of the logarithm of the capacity."""
-        return score(list(self.carried.values()))
+        return score(self.carried.values())
 
 
 def tuned(
@@ -61,20 +62,17 @@ def tuned(
         climbs = {name: climbs[name] for name in asked}
         if not climbs:
             return list(best.values())
-        versions = [version for own in asked.values() for version in own.versions]
-        near = {pair: rate_rps for own in asked.values() for pair, rate_rps in own.near.items()}
-        found = carried(world, versions, training, jobs, near)
+        every = [(version, expected) for versions, expected in asked.values() for version in versions]
+        near = {(one.name, name): rate.met_rps for one, expected in every for name, rate in expected.items()}
+        found = carried(world, [version for version, _ in every], training, jobs, near)
         tried = {
-            name: [Tuned(replace(one, name=name), found[one.name]) for one in own.versions]
-            for name, own in asked.items()
+            name: [Tuned(replace(one, name=name), found[one.name]) for one in versions]
+            for name, (versions, _) in asked.items()
         }
 
 
-class Tries(NamedTuple):
-    """Versions of a system, and what each is expected to carry, in requests/s by its name and the workload's."""
-
-    versions: Sequence[System]
-    near: Mapping[tuple[str, str], float]
+Tries = tuple[Sequence[System], Mapping[str, Carried]]
+"""Versions of a system, and what each is expected to carry, about, by workload."""
 
 
 def _climb(
@@ -82,15 +80,18 @@ def _climb(
 ) -> Generator[Tries, list[Tuned], Tuned]:
     """Yield what to try next, receive what that carries, and return the best."""
     for key, values in system.free.items():
-        ways = ways_from(own_value(world, system, workload, key), values)
+        config, _ = composed([*world.overrides(system, workload), workload.at_start])
+        ways = ways_from(OmegaConf.select(config, key), values)
         while ways:
-            versions = [with_value(best.system, key, way[0]) for way in ways]
-            near = {
-                (version.name, name): one.met_rps
-                for version in versions
-                for name, one in best.carried.items()
-            }
-            each = yield Tries(versions, near)
+            versions = [
+                replace(
+                    best.system,
+                    name=f"{system.name} with {key} {way[0]}",
+                    settings={**best.system.settings, key: way[0]},
+                )
+                for way in ways
+            ]
+            each = yield versions, best.carried
             ways = [
                 way[1:] for way, one in zip(ways, each, strict=True) if way[1:] and one.score >= best.score
             ]
@@ -115,17 +116,6 @@ def ways_from(own: Any, values: Sequence[Any]) -> Ways:
     return [way for way in (below, above) if way]
 
 
-def own_value(world: World, system: System, workload: Workload, key: str) -> Any:
-    """Return what a system has for a key that is not tuned: its own setting, or its file's."""
-    config, _ = composed([*world.overrides(system, workload), workload.at_start])
-    return OmegaConf.select(config, key)
-
-
-def with_value(system: System, key: str, value: Any) -> System:
-    """Return a system with another value of a key, and a name that says so."""
-    return System(f"{system.name} with {key} {value}", system.title, {**system.settings, key: value})
-
-
 def carried(
     world: World,
     systems: Sequence[System],
@@ -145,9 +135,9 @@ def carried(
     }
 
 
-def score(of_workloads: Sequence[Carried]) -> float:
+def score(of_workloads: Iterable[Carried]) -> float:
     """Return the mean logarithm of the capacities."""
-    return math.fsum(math.log(max(one.met_rps, FLOOR_RPS)) for one in of_workloads) / len(of_workloads)
+    return fmean(math.log(max(one.met_rps, FLOOR_RPS)) for one in of_workloads)
 
 
 def told(system: System, before: System) -> str:

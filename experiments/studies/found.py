@@ -102,46 +102,31 @@ def write_csv(path: Path, study: Study, found: Sequence[Found], seeds: bool = Fa
     Of several seeds the simulated ones are mean, least and most.
     """
     parts = [" mean", " least", " most", " measured"] if seeds else ["", " published"]
-    tail = ["seeds", "overrides"] if seeds else ["fitted", "beyond", "status", "reason", "overrides"]
+    tail = ["seeds"] if seeds else ["fitted", "beyond", "status", "reason"]
     names = [f"{metric}{part}" for metric in study.metrics for part in parts]
-    cells_of, tail_of = (_of_seeds, _seeds_told) if seeds else (_of_one, _one_told)
-    written(
-        path,
-        ["panel", "series", study.x.label, *names, *tail],
-        (
-            [
-                *(one.point.panel, one.point.series, one.point.x),
-                *(cell for metric in study.metrics for cell in cells_of(one, metric)),
-                *tail_of(one),
-                " ".join(one.point.overrides),
-            ]
-            for one in found
-        ),
-    )
+    rows = []
+    for one in found:
+        cells_of = _of_seeds if seeds else _of_one
+        figures = (cell for metric in study.metrics for cell in cells_of(one, metric))
+        first = one.outcomes[0]
+        reason = "" if first.status == RAN else first.reason
+        told = (
+            [len(one.outcomes)]
+            if seeds
+            else [str(one.fitted).lower(), one.point.beyond, first.status, reason]
+        )
+        rows.append([*one.point.key[1:], *figures, *told, " ".join(one.point.overrides)])
+    written(path, ["panel", "series", study.x.label, *names, *tail, "overrides"], rows)
 
 
 def _of_one(one: Found, metric: str) -> list[object]:
-    value = one.outcomes[0].figure(metric)
-    return ["" if value is None else f"{value:.6g}", _cell(one.published_one(metric))]
-
-
-def _one_told(one: Found) -> list[object]:
-    (outcome,) = one.outcomes
-    reason = "" if outcome.status == RAN else outcome.reason
-    return [str(one.fitted).lower(), one.point.beyond, outcome.status, reason]
+    figures = one.outcomes[0].figure(metric), one.published_one(metric)
+    return [f"{each:.6g}" if isinstance(each, int | float) else each for each in figures]
 
 
 def _of_seeds(one: Found, metric: str) -> list[object]:
     found, (measured, *_) = one.figures(metric), one.published.get(metric) or [""]
     return [fmean(found), min(found), max(found), measured] if found else ["", "", "", measured]
-
-
-def _seeds_told(one: Found) -> list[object]:
-    return [len(one.outcomes)]
-
-
-def _cell(value: Any) -> str:
-    return "" if value is None else f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
 class Mean(NamedTuple):

@@ -122,7 +122,7 @@ def read(path: Path) -> Study:
     axis = _axis(tree["x"], f"{path}: x")
     panels = [_panel(name, entry, axis, f"{path}: panel {name}") for name, entry in tree["panels"].items()]
     series = [_series(name, entry, f"{path}: series {name}") for name, entry in tree["series"].items()]
-    study = Study(
+    return Study(
         name=path.stem,
         title=tree["title"],
         source=tree["source"],
@@ -134,11 +134,13 @@ def read(path: Path) -> Study:
         settings=tree.get("set", {}),
         panels=panels,
         series=series,
-        rules=[_rule(entry, panels, series, f"{path}: rule {i + 1}") for i, entry in _rules(tree)],
+        rules=[
+            _rule(entry, panels, series, f"{path}: rule {number}")
+            for number, entry in enumerate(tree.get("rules") or (), 1)
+        ],
         measured=tree.get("measured", {}),
         printed=_printed(tree.get("printed", {}), metrics, panels, series, f"{path}: printed"),
     )
-    return study
 
 
 def read_all(folder: Path) -> dict[str, Study]:
@@ -169,10 +171,6 @@ def files(folder: Path) -> list[Path]:
 def _in_order(path: Path) -> tuple[str, int]:
     kind, _, number = path.stem.rpartition("_")
     return (kind, int(number)) if number.isdigit() else (path.stem, 0)
-
-
-def _rules(tree: Mapping[str, Any]) -> list[tuple[int, Any]]:
-    return list(enumerate(tree.get("rules") or ()))
 
 
 def _axis(tree: Any, place: str) -> Axis:

@@ -10,7 +10,7 @@ import pytest
 import experiments.caraserve
 import simlora
 from experiments.claims.claim import read as read_claims
-from experiments.claims.formulas import compare_formula
+from experiments.claims.formulas import FORMULAS
 from experiments.studies.study import read_all
 
 FOLDER = Path(experiments.caraserve.__file__).parent
@@ -27,7 +27,7 @@ def test_every_figure_of_the_evaluation_is_there() -> None:
 
 @pytest.mark.parametrize("formula", [c.formula for c in CLAIMS if c.kind == "formula"])
 def test_figure_5_comes_out_exactly(formula: str) -> None:
-    assert all(comparison.passed for comparison in compare_formula(formula)), formula
+    assert all(comparison.passed for comparison in FORMULAS[formula]()), formula
 
 
 def means(system: str, *overrides: str) -> tuple[float, ...]:

@@ -73,7 +73,7 @@ def on_shifting(system: System, *more: str) -> list[str]:
 
 def fixed(space: Space, **values: object) -> Composition:
     """Return the composition of these values; other slots are S-LoRA's."""
-    first = {slot: space.first(slot) for slot in space.slots}
+    first = {slot: next(iter(held)) for slot, held in space.slots.items()}
     return space.suggested(optuna.trial.FixedTrial(first | values))
 
 

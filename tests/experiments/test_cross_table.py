@@ -93,7 +93,7 @@ def test_what_a_system_leaves_free_has_the_value_that_carries_most_in_training(
     assert told(best.system, free) == "replica.max_num_seqs 64"
     assert as_before.system == base, "its own value stays where others carry no more"
     assert (as_is.system, told(as_is.system, plain)) == (plain, "")
-    assert best.score == score(list(best.carried.values())) > as_is.score
+    assert best.score == score(best.carried.values()) > as_is.score
     tried = {tuple(map(one.settings.get, keys)) for one in made_up}
     # Of eager's, 2 and 1 lie behind 4, which is worse; then it waits with 64. S-LoRA has 1000 in the world.
     assert tried == {(8, 0), (64, 0), (4, 0), (64, 5), (None, None), (999, None)}

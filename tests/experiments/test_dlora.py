@@ -18,7 +18,7 @@ import simlora
 from experiments.claims import formulas
 from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
-from experiments.claims.formulas import compare_formula
+from experiments.claims.formulas import FORMULAS
 from experiments.claims.verdicts import HOLDS, NEAR, OFF
 from experiments.dlora import calibration, measured, replicas, slower
 from experiments.studies import draw as draw_module
@@ -262,7 +262,7 @@ def test_a_what_if_calibration_is_longer_by_its_milliseconds_and_nothing_else() 
 def test_the_example_of_section_4_2_comes_out_exactly() -> None:
     assert slower.example_ms("dlora_unmerged_only") == 300
     assert slower.example_ms("dlora_merged_only") == 250
-    assert [comparison.passed for comparison in compare_formula("dlora_switch")] == [True, True]
+    assert [comparison.passed for comparison in FORMULAS["dlora_switch"]()] == [True, True]
 
 
 def test_what_adapters_add_to_a_prefill_is_what_figure_5_says() -> None:
