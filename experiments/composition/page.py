@@ -115,29 +115,23 @@ def markdown(study: Study) -> str:
             for about, ratios in study.others.items()
         ),
         ablation=_ablation(study),
-        **_searched(study),
+        at_once=AT_ONCE,
+        refused=sum(bool(one.refused) for one in search.tried) or "none",
+        left_off=sum(one.left_off and not one.refused for one in search.tried),
+        published=len(search.begun),
+        begun=", ".join(search.begun),
+        proposed=search.proposed,
+        more=100 * BETTER,
+        rounds=ROUNDS,
+        behind=100 * BEHIND,
+        precision=100 * PRECISION,
+        short=100 * SHORT,
+        finalists=FINALISTS,
+        other_seeds=len(SEEDS),
+        scores=", ".join(
+            f"trial {one} {number(math.exp(score))}" for one, score in study.found.finalists.items()
+        ),
     )
-
-
-def _searched(study: Study) -> dict[str, object]:
-    """Return what the page tells of the search."""
-    search, scores = study.search, study.found.finalists
-    return {
-        "at_once": AT_ONCE,
-        "refused": sum(bool(one.refused) for one in search.tried) or "none",
-        "left_off": sum(one.left_off and not one.refused for one in search.tried),
-        "published": len(search.begun),
-        "begun": ", ".join(search.begun),
-        "proposed": search.proposed,
-        "more": 100 * BETTER,
-        "rounds": ROUNDS,
-        "behind": 100 * BEHIND,
-        "precision": 100 * PRECISION,
-        "short": 100 * SHORT,
-        "finalists": FINALISTS,
-        "other_seeds": len(SEEDS),
-        "scores": ", ".join(f"trial {one} {number(math.exp(score))}" for one, score in scores.items()),
-    }
 
 
 def _listed(items: Iterable[str]) -> str:

@@ -75,14 +75,9 @@ def explore(
 ) -> Search:
     """Return all compositions that were tried.
 
-    First those published; then the best of them with one slot changed at a time, to every other choice; then what
-    Optuna's TPE proposes, which begins with what these have shown, until there are `trials`. At last the best of all
-    with one slot or value changed at a time, then with all of these changes at once that were for the better, and again
-    around the best, until none is by BETTER, or ROUNDS times. The same space, workloads and trials give the same
-    answer.
-
-    Workloads on which those published differ most are tried first. Others are left off as soon as they are BEHIND the
-    best so far, even if they carried as much as that on all workloads that are left; TPE is told that, too.
+    They are tried in the order that page.md describes, until there are `trials`, and then around the best. The same
+    space, workloads and trials give the same answer. Workloads on which those published differ most are tried first.
+    TPE is told, too, which compositions are left off.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(seed=SEED, n_startup_trials=len(space.published), constant_liar=True)

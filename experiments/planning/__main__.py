@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -27,25 +26,8 @@ from simlora.planning.tuning import Tuning, tuning
 DEPLOYMENTS = Path(__file__).with_name("deployments.yaml")
 
 
-@dataclass(frozen=True)
-class Deployment:
-    """A traffic with an SLO, and what may be rented and tuned."""
-
-    overrides: Sequence[str]
-    gpus: Sequence[str]
-    degrees: Sequence[int]
-    prices: Mapping[str, float]
-    tune: Mapping[str, Sequence[Any]]
-
-
-@dataclass(frozen=True)
-class Compared:
-    """What a plan costs and how many runs the search needed; the cheapest of the grid, and the grid's runs."""
-
-    usd_per_hour: float
-    runs: int
-    least_usd_per_hour: float
-    grid_runs: int
+Deployment = Mapping[str, Any]
+"""A traffic with an SLO, and what may be rented and tuned: the arguments of `plan`."""
 
 
 def deployments() -> dict[str, Deployment]:
@@ -54,30 +36,24 @@ def deployments() -> dict[str, Deployment]:
     found = {}
     for name, entry in tree["deployments"].items():
         one = check(entry, f"{DEPLOYMENTS}: {name}", ("gpus", "set"), ("tp",))
-        prices = {gpu: tree["prices"][gpu] for gpu in one["gpus"] if gpu in tree["prices"]}
-        found[name] = Deployment(
-            (*tree["always"], *one["set"]), one["gpus"], one.get("tp", [1]), prices, tree["tune"]
-        )
+        found[name] = {
+            "overrides": (*tree["always"], *one["set"]),
+            "gpus": one["gpus"],
+            "degrees": one.get("tp", [1]),
+            "prices": {gpu: tree["prices"][gpu] for gpu in one["gpus"] if gpu in tree["prices"]},
+            "tune": tree["tune"],
+        }
     return found
 
 
-def compare(of: Deployment, seeds: int, jobs: int) -> Compared:
-    """Return a plan's cost beside the cheapest of the grid."""
-    found = plan(
-        of.overrides,
-        gpus=of.gpus,
-        degrees=of.degrees,
-        prices=of.prices,
-        tune=of.tune,
-        seeds=seeds,
-        plans=1,
-        longest=1,  # as the grid's runs
-        jobs=jobs,
-    )
+def compare(of: Deployment, seeds: int, jobs: int) -> tuple[float, int, float, int]:
+    """Return what a plan costs, in USD an hour, and the runs of its search; then the same of the grid.
+
+    Only runs as long as the grid's are searched and counted.
+    """
+    found = plan(**of, seeds=seeds, plans=1, longest=1, jobs=jobs)
     usd = found.plans[0].candidate.usd_per_hour
-    searched = sum(not one.more for one, _ in found.trials.runs)
-    least, runs = cheapest(found, of, usd)
-    return Compared(usd, searched, least, runs)
+    return usd, sum(not one.more for one, _ in found.trials.runs), *cheapest(found, of, usd)
 
 
 def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
@@ -87,11 +63,12 @@ def cheapest(found: Plan, of: Deployment, usd: float) -> tuple[float, int]:
     """
     seeds = found.question.seeds
     trials = Trials(found.question, found.trials.jobs)
-    pace_s = next((float(o.partition("=")[2]) for o in of.overrides if o.startswith("slo.tpot_s=")), None)
-    kinds, traffic, _ = machines(tuple(of.overrides), ["vllm"], of.gpus, of.degrees, of.prices, of.tune)
+    overrides, gpus, degrees, prices, tune = of.values()
+    pace_s = next((float(o.partition("=")[2]) for o in overrides if o.startswith("slo.tpot_s=")), None)
+    kinds, traffic, _ = machines(overrides, ["vllm"], gpus, degrees, prices, tune)
     by_cost: list[tuple[float, list[Candidate]]] = []
     for on in kinds:
-        flags = tuning(on, traffic, of.tune, pace_s)
+        flags = tuning(on, traffic, tune, pace_s)
         for replicas in range(1, math.floor(usd / on.usd_per_hour + 1e-9) + 1):
             by_cost.append((replicas * on.usd_per_hour, [*grid(on, flags, replicas)]))
     by_cost.sort(key=lambda pair: pair[0])
@@ -124,18 +101,10 @@ def main(names: Sequence[str], seeds: int, jobs: int) -> None:
     every = deployments()
     rows, above, shares = [], [], []
     for name in names or every:
-        one = compare(every[known(name, every, "DEPLOYMENT")], seeds, jobs)
-        above.append(one.usd_per_hour / one.least_usd_per_hour - 1)
-        shares.append(one.runs / one.grid_runs)
-        rows.append(
-            [
-                name,
-                f"USD {one.usd_per_hour:.2f}",
-                f"USD {one.least_usd_per_hour:.2f}",
-                f"{one.runs:,}",
-                f"{one.grid_runs:,}",
-            ]
-        )
+        usd, searched, least_usd, runs = compare(every[known(name, every, "DEPLOYMENT")], seeds, jobs)
+        above.append(usd / least_usd - 1)
+        shares.append(searched / runs)
+        rows.append([name, f"USD {usd:.2f}", f"USD {least_usd:.2f}", f"{searched:,}", f"{runs:,}"])
         print(" ".join(rows[-1]), flush=True)
     print()
     print(

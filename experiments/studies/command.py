@@ -9,8 +9,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
 
-from experiments.studies.reading import known
-from experiments.studies.study import Study
 from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.cli.guarded import DONE, guarded
 from simlora.core.errors import InputError, nearest
@@ -116,11 +114,6 @@ def writable(path: Path, option: str) -> Path:
     if path.is_dir():
         raise InputError(f"{option} {path} cannot be written: it is a folder")
     return path
-
-
-def chosen(studies: dict[str, Study], names: Sequence[str]) -> list[Study]:
-    """Return the studies of these names, all if there are none. Raises InputError with the nearest ones."""
-    return [studies[known(name, studies, "study")] for name in names] or list(studies.values())
 
 
 T = TypeVar("T")

@@ -108,15 +108,15 @@ def changed(point: Point) -> Overrides:
 
 
 def _simulated(wanted: Sequence[Overrides], jobs: int, shown: bool | None) -> dict[Overrides, Outcome]:
-    unknown = {overrides: unknown_system(overrides) for overrides in wanted}
-    found = running.run_all([overrides for overrides in wanted if not unknown[overrides]], jobs, shown)
-    return found | {run: Outcome(NOT_SIMULATED, reason=why) for run, why in unknown.items() if why}
-
-
-def unknown_system(overrides: Overrides) -> str:
-    """Return a sentence if the system does not exist (yet); empty if it does."""
-    name = dict(override.split("=", 1) for override in overrides).get("system", "slora")
-    return "" if name in choices("system") else f"there is no system {name} yet"
+    """Return the outcomes of runs; those of a system that does not exist (yet) are not simulated."""
+    systems = {run: dict(one.split("=", 1) for one in run).get("system", "slora") for run in wanted}
+    have = choices("system")
+    found = running.run_all([run for run in wanted if systems[run] in have], jobs, shown)
+    return found | {
+        run: Outcome(NOT_SIMULATED, reason=f"there is no system {name} yet")
+        for run, name in systems.items()
+        if name not in have
+    }
 
 
 Read = Callable[[Result], Any]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.studies import measured
-from experiments.studies.command import chosen, ended, made
+from experiments.studies.command import ended, made
 from experiments.studies.draw import draw
 from experiments.studies.found import (
     Found,
@@ -21,6 +21,7 @@ from experiments.studies.found import (
     write_means,
 )
 from experiments.studies.points import points
+from experiments.studies.reading import known
 from experiments.studies.study import Study, files, read_all, read_seeds
 from simlora.api.cache import HELP
 from simlora.core.checks import whole
@@ -52,7 +53,7 @@ def main(folder: Path, arguments: Sequence[str] | None = None) -> int:
 
 def _run(folder: Path, names: Sequence[str], out: Path, jobs: int, count: int | None) -> None:
     every = read_all(folder)
-    studies = chosen(every, names)
+    studies = [every[known(name, every, "study")] for name in names or every]
     seeds = read_seeds(folder) if count is None else range(whole("--seeds", count, "runs", least=1))
     made(out)
     beside = measured.beside(folder, studies)

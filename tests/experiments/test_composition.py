@@ -68,7 +68,7 @@ def small(tmp_path: Path) -> Space:
 def on_shifting(system: System, *more: str) -> list[str]:
     """Return the overrides of a system on one of the real workloads."""
     workload = WORLD.workloads["shifting"]
-    return [*WORLD.overrides(system, workload), f"{workload.key}=10", *more]
+    return [*WORLD.overrides(system, workload), workload.at_start, *more]
 
 
 def fixed(space: Space, **values: object) -> Composition:
@@ -295,18 +295,7 @@ def test_the_command_writes_the_study_and_the_system(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     docs, system = tmp_path / "docs", tmp_path / "simlora.yaml"
-    arguments = [
-        "--trials",
-        "3",
-        "--seeds",
-        "2",
-        "--jobs",
-        "1",
-        "--docs",
-        str(docs),
-        "--publish",
-        str(system),
-    ]
+    arguments = f"--trials 3 --seeds 2 --jobs 1 --docs {docs} --publish {system}".split()
     assert command.main(arguments) == 0
     page = (docs / "composition.md").read_text()
     assert "| held out | Longer ones |" in page
@@ -341,5 +330,5 @@ def test_the_workloads_that_were_not_looked_at_are_none_of_the_world() -> None:
     for workload in unseen():
         assert all(workload.settings != other.settings for other in WORLD.workloads.values())
         for system in [*WORLD.systems.values(), System(NAME, "", {"system": NAME})]:
-            config, _ = composed([*WORLD.overrides(system, workload), f"{workload.key}={workload.start}"])
+            config, _ = composed([*WORLD.overrides(system, workload), workload.at_start])
             assert OmegaConf.select(config, workload.key) == workload.start

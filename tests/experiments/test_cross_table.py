@@ -61,19 +61,18 @@ def config_of(world: World, system: System, workload: Workload, rate_rps: float 
     ],
 )
 def test_every_system_and_every_workload_is_of_the_same_world(system: str, workload: str) -> None:
-    config = config_of(REAL, REAL.systems[system], REAL.workloads[workload])
+    config, choices = composed(
+        [*REAL.overrides(REAL.systems[system], REAL.workloads[workload]), REAL.workloads[workload].at_start]
+    )
     assert (config.gpu.name, config.model.name, config.replica.tp) == ("a100_80g", "llama_2_7b", 1)
     assert list(config.replica.target_modules) == ["q", "k", "v", "o"]
     assert config.kernel._target_.endswith(".Mbgmv")
     assert (config.slo.ttft_s, config.slo.latency_per_output_token_s) == (1, None)
-
-
-@pytest.mark.parametrize("system", REAL.systems.values(), ids=REAL.systems)
-def test_no_system_is_refused(system: System) -> None:
-    workload = REAL.workloads["shifting"]
-    rate = f"{workload.key}={workload.start}"
-    points = ["placement.operating_points={8: 5000, 128: 4000}"] if system.name == "loraserve" else []
-    ready(*composed([*REAL.overrides(system, workload), rate, "workload.requests=10", *points]))
+    if workload == "shifting":
+        config.workload.requests = 10
+        if system == "loraserve":
+            config.placement.operating_points = {8: 5000, 128: 4000}
+        ready(config, choices)  # is not refused
 
 
 # What published systems leave free
