@@ -26,7 +26,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from experiments.mutation.mutants import Mutant, mutants
-from experiments.studies.command import PROJECT, command, option
+from experiments.studies.command import PROJECT, option, program
 from simlora.core.checks import choice, whole
 from simlora.core.errors import InputError
 
@@ -39,22 +39,6 @@ LEFT_OUT = shutil.ignore_patterns(
 LIVED = 1
 PATIENCE, GRACE_S = 4.0, 60.0
 """How many times as long as without a mistake tests may take, and how many seconds more."""
-
-
-@command(
-    option("--rooms", nargs="+", default=ROOMS, metavar="ROOM", help=f"of {', '.join(ROOMS)} (default: all)"),
-    option("--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"),
-    option("--only", default="", metavar="TEXT", help="files whose path has this (default: all)"),
-    option("--seed", type=int, default=0, help="of the draw (default: 0)"),
-    option("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)"),
-)
-def main(rooms: Sequence[str], mutants: int, only: str, seed: int, jobs: int) -> int:
-    """Try mutants; return whether one lived."""
-    rooms = [choice("--rooms", room, ROOMS) for room in rooms]
-    whole("--mutants", mutants, "mutants", least=1)
-    whole("--seed", seed, least=0)
-    whole("--jobs", jobs, "processes", least=1)
-    return LIVED if survivors(rooms, only, mutants, seed, jobs) else 0
 
 
 def survivors(rooms: Sequence[str], only: str, count: int, seed: int, jobs: int) -> list[Mutant]:
@@ -166,5 +150,17 @@ def copies(count: int) -> Iterator[list[Path]]:
         yield projects
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("--rooms", nargs="+", default=ROOMS, metavar="ROOM", help=f"of {', '.join(ROOMS)} (default: all)"),
+    option("--mutants", type=int, default=50, metavar="N", help="how many are drawn (default: 50)"),
+    option("--only", default="", metavar="TEXT", help="files whose path has this (default: all)"),
+    option("--seed", type=int, default=0, help="of the draw (default: 0)"),
+    option("--jobs", type=int, default=2, metavar="N", help="processes (default: 2)"),
+)
+def main(rooms: Sequence[str], mutants: int, only: str, seed: int, jobs: int) -> int:
+    """Try mutants; return whether one lived."""
+    rooms = [choice("--rooms", room, ROOMS) for room in rooms]
+    whole("--mutants", mutants, "mutants", least=1)
+    whole("--seed", seed, least=0)
+    whole("--jobs", jobs, "processes", least=1)
+    return LIVED if survivors(rooms, only, mutants, seed, jobs) else 0

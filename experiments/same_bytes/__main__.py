@@ -20,7 +20,7 @@ from experiments.same_bytes.calibration import written
 from experiments.same_bytes.checkouts import PROJECT, Answer, Pair, checked
 from experiments.same_bytes.drawing import Scenario, drawn
 from experiments.same_bytes.verdicts import Report
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from simlora.core.checks import whole
 
 DIFFERS = 1
@@ -28,7 +28,19 @@ MOST_DRAWN = 200
 """Scenarios drawn for each that --only keeps, at most."""
 
 
-@command(
+def _kept(seed: int, count: int, only: str, calibration: Path) -> Iterator[Scenario]:
+    """Yield scenarios, those that --only keeps; fewer if these are rare."""
+    kept = 0
+    for number in range(count * (MOST_DRAWN if only else 1)):
+        scenario = drawn(seed, number, calibration)
+        if any(only in override for override in scenario.overrides):
+            yield scenario
+            kept += 1
+        if kept == count:
+            return
+
+
+@program(
     option("old", type=Path, metavar="OLD_CHECKOUT", help="folder of a checkout of an older commit"),
     option("--scenarios", type=int, default=1000, help="how many are compared (default: 1000)"),
     option("--seed", type=int, default=0, help="of the scenarios (default: 0)"),
@@ -65,19 +77,3 @@ def main(old: Path, scenarios: int, seed: int, only: str, jobs: int) -> int:
             threads.shutdown(cancel_futures=True)
             print("\n".join(report.lines()), flush=True)
     return DIFFERS if report.differs else 0
-
-
-def _kept(seed: int, count: int, only: str, calibration: Path) -> Iterator[Scenario]:
-    """Yield scenarios, those that --only keeps; fewer if these are rare."""
-    kept = 0
-    for number in range(count * (MOST_DRAWN if only else 1)):
-        scenario = drawn(seed, number, calibration)
-        if any(only in override for override in scenario.overrides):
-            yield scenario
-            kept += 1
-        if kept == count:
-            return
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -23,8 +23,8 @@ from pathlib import Path
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.serving.load import load, run
-from experiments.studies.command import command, option
+from experiments.serving.load import ADAPTERS, load, run
+from experiments.studies.command import option, program
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=50"),
@@ -107,12 +107,10 @@ def quantiles_s(before: dict[tuple[str, str], float], after: dict[tuple[str, str
     return [next(bound for bound, count in buckets if count >= share * total) for share in (0.5, 0.99, 1.0)]
 
 
-def row(
-    address: str, rate_rps: float, tokens: int, seconds: float, adapters: list[str], core: int
-) -> tuple[str, ...]:
+def row(address: str, rate_rps: float, tokens: int, seconds: float, core: int) -> tuple[str, ...]:
     """Return what one rate gives; the server is on that core."""
     before, before_s = metrics(address), stolen_s(core)
-    counted = run(load(address, rate_rps, tokens, adapters, int(rate_rps * seconds)))
+    counted = run(load(address, rate_rps, tokens, ADAPTERS, int(rate_rps * seconds)))
     after, taken_s = metrics(address), stolen_s(core) - before_s
     median_s, p99_s, most_s = quantiles_s(before, after)
 
@@ -133,7 +131,7 @@ def row(
     )
 
 
-@command(
+@program(
     option("--seconds", type=float, default=20.0),
     option("--rates", default="100,250,500,750,1000"),
     option("--tokens", type=int, default=40),
@@ -152,13 +150,8 @@ def main(seconds: float, rates: str, tokens: int, overrides: list[str]) -> None:
                 f"{response.read().decode()} {len(cores)} cores, load average {os.getloadavg()[0]:.1f}; "
                 f"the machine itself is {late_ms:.1f} ms late for 1 % of the time"
             )
-        adapters = [f"adapter_{number}" for number in range(50)]
-        run(load(address, 20, tokens, adapters, 100))
+        run(load(address, 20, tokens, ADAPTERS, 100))
         print(*(f"{name:>14}" for name in HEADER))
         for rate_rps in map(float, rates.split(",")):
-            found = row(address, rate_rps, tokens, seconds, adapters, cores[0])
+            found = row(address, rate_rps, tokens, seconds, cores[0])
             print(*(f"{cell:>14}" for cell in found), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

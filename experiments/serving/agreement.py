@@ -9,13 +9,14 @@ in an environment of its own: `--client aiperf=PATH`.
 
 from __future__ import annotations
 
-import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.serving.__main__ import serving
 from experiments.serving.clients import CLIENTS, Asked, Measured
-from experiments.studies.command import command, option
+from experiments.serving.load import ADAPTERS
+from experiments.studies.command import option, program
 from experiments.studies.reading import known
 from simlora.api import simulate
 
@@ -40,12 +41,9 @@ def measured(
     client: str, program: str, requests: int, rate_rps: float, tokens: int
 ) -> tuple[Measured, Measured]:
     """Return what a client says, and the offline run of the requests that the server saw."""
-    adapters = [f"adapter_{number}" for number in range(50)]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        path = folder / "seen.csv"
-        with serving(["--record", str(path), *SERVED, "workload=per_adapter"]) as (address, _):
-            said = CLIENTS[client](Asked(address, adapters, requests, rate_rps, tokens, folder), program)
+        path = Path(name, "seen.csv")
+        said = asked(["--record", str(path)], client, program, requests, rate_rps, tokens)
         rows = simulate([*SERVED, "workload=file", f"workload.path={path}"]).tables["requests"]
     makespan_s = float(rows["finish_s"].max() - rows["arrival_s"].min())
     medians = rows[["ttft_s", "tpot_s"]].median()
@@ -53,15 +51,15 @@ def measured(
     return said, offline
 
 
-def alone_s(client: str, program: str, requests: int, rate_rps: float, tokens: int) -> float:
-    """Return the median first token, in wall seconds, of a server that takes no time."""
-    adapters = [f"adapter_{number}" for number in range(50)]
+def asked(
+    how: Sequence[str], client: str, program: str, requests: int, rate_rps: float, tokens: int
+) -> Measured:
+    """Return what a client says of a server that is started `how`: `--record`, `--speed`."""
     with (
-        tempfile.TemporaryDirectory() as name,
-        serving(["--speed", f"{AT_ONCE:g}", *SERVED, "workload=per_adapter"]) as (address, _),
+        tempfile.TemporaryDirectory() as folder,
+        serving([*how, *SERVED, "workload=per_adapter"]) as (address, _),
     ):
-        asked = Asked(address, adapters, requests, rate_rps, tokens, Path(name))
-        return CLIENTS[client](asked, program).first_token_s
+        return CLIENTS[client](Asked(address, ADAPTERS, requests, rate_rps, tokens, Path(folder)), program)
 
 
 def row(name: str, said: Measured, offline: Measured, own_s: float) -> str:
@@ -78,7 +76,7 @@ def row(name: str, said: Measured, offline: Measured, own_s: float) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-@command(
+@program(
     option(
         "--client",
         action="append",
@@ -92,15 +90,13 @@ def row(name: str, said: Measured, offline: Measured, own_s: float) -> str:
 )
 def main(client: list[str] | None, rate: float, requests: int, tokens: int) -> None:
     """Measure and print."""
-    asked = [each.partition("=") for each in client or ["own", "openai"]]
-    for name, _, _ in asked:
+    clients = [each.partition("=") for each in client or ["own", "openai"]]
+    for name, _, _ in clients:
         known(name, CLIENTS, "--client")
     print(f"| {' | '.join(HEADER)} |")
     print("|---|" + "---:|" * (len(HEADER) - 1))
-    for name, _, program in asked:
-        asking = name, program or name, requests, rate, tokens
-        print(row(name, *measured(*asking), alone_s(*asking)), flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    for name, _, path in clients:
+        asking = name, path or name, requests, rate, tokens
+        # The first token of a server that takes no time is the client's own.
+        own_s = asked(["--speed", f"{AT_ONCE:g}"], *asking).first_token_s
+        print(row(name, *measured(*asking), own_s), flush=True)

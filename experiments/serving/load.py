@@ -21,6 +21,7 @@ from simlora.serving.server import new_loop
 PROMPT_TOKENS = 128
 PROMPT = "x" * (4 * PROMPT_TOKENS)
 """Of every request: the server counts four characters as a token."""
+ADAPTERS = [f"adapter_{number}" for number in range(50)]
 KEPT_S = 4.0
 """Seconds for which an idle connection is used again: the server, as vLLM does, closes one after 5 s."""
 END_OF_EVENT, END_OF_BODY = b"\n\n", b"0\r\n\r\n"

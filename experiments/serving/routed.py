@@ -25,11 +25,11 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from experiments.serving.load import PROMPT_TOKENS, arrivals_s, load, run
-from experiments.studies.command import command, option
+from experiments.serving.load import ADAPTERS, PROMPT_TOKENS, arrivals_s, load, run
+from experiments.studies.command import option, program
 from simlora.api import simulate
 
-REPLICAS, ADAPTERS, RANK = 4, 50, 8
+REPLICAS, RANK = 4, 8
 REPLICA = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "replica.max_loras=8"),
     *("replica.adapter_tokenizers=false", f"cluster.replicas={REPLICAS}", "report=false"),
@@ -41,9 +41,9 @@ READY_S = 120
 
 def drawn(requests: int, seed: int) -> list[str]:
     """Return the adapter of each request: the k-th has a share as 1 / k."""
-    shares = 1.0 / np.arange(1, ADAPTERS + 1)
-    numbers = np.random.default_rng(seed).choice(ADAPTERS, requests, p=shares / shares.sum())
-    return [f"adapter_{number}" for number in numbers]
+    shares = 1.0 / np.arange(1, len(ADAPTERS) + 1)
+    numbers = np.random.default_rng(seed).choice(len(ADAPTERS), requests, p=shares / shares.sum())
+    return [ADAPTERS[number] for number in numbers]
 
 
 def free_ports(count: int) -> int:
@@ -90,14 +90,14 @@ def live(
         config = {
             "model_list": [
                 {
-                    "model_name": f"adapter_{number}",
+                    "model_name": adapter,
                     "litellm_params": {
-                        "model": f"text-completion-openai/adapter_{number}",
+                        "model": f"text-completion-openai/{adapter}",
                         "api_base": f"http://127.0.0.1:{first + replica}/v1",
                         "api_key": "none",
                     },
                 }
-                for number in range(ADAPTERS)
+                for adapter in ADAPTERS
                 for replica in range(REPLICAS)
             ],
             "router_settings": {"routing_strategy": strategy, "num_retries": 0},
@@ -105,7 +105,7 @@ def live(
         (folder / "litellm.yaml").write_text(yaml.safe_dump(config))
         serve = [sys.executable, "-m", "simlora.cli.serve", "--per-replica", "--port", str(first)]
         serve += ["--speed", str(speed), "--results", str(folder / "out"), *REPLICA]
-        serve += ["workload=per_adapter", f"workload.adapters={ADAPTERS}", f"workload.ranks=[{RANK}]"]
+        serve += ["workload=per_adapter", f"workload.adapters={len(ADAPTERS)}", f"workload.ranks=[{RANK}]"]
         proxy = [litellm, "--config", str(folder / "litellm.yaml"), "--port", str(first + REPLICAS)]
         local = {
             "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -154,7 +154,7 @@ def _row(requests: pd.DataFrame, loads: int) -> tuple[str, ...]:
     )
 
 
-@command(
+@program(
     option("--litellm", default="litellm", help="the proxy's program (default: litellm)"),
     option("--requests", type=int, default=1000),
     option("--rate", type=float, default=20.0, help="requests/s of simulated time (default: 20)"),
@@ -183,7 +183,3 @@ def main(litellm: str, requests: int, rate: float, speed: float, tokens: int) ->
         say(live(litellm, strategy, adapters, rate, tokens, speed))
         say(offline(router, adapters, rate, tokens))
     say(offline("adapter_affinity", adapters, rate, tokens))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -17,7 +16,7 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 
 from experiments.serving.__main__ import metrics, serving
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 
 CONFIGURATION = (
     *("system=vllm", "gpu=h100_64g", "model=llama_3_1_8b", "workload=per_adapter", "replica.max_loras=8"),
@@ -131,7 +130,7 @@ async def left(address: str) -> str:
     )
 
 
-@command(option("--minutes", type=float, default=60.0), about=__doc__)
+@program(option("--minutes", type=float, default=60.0), about=__doc__)
 def main(minutes: float) -> None:
     """Soak and print."""
     with serving([*CONFIGURATION]) as (address, _):
@@ -139,7 +138,3 @@ def main(minutes: float) -> None:
         print(asyncio.run(left(address)))
     for (kind, status), number in sorted(seen.items()):
         print(f"{kind:8} {status or 'broken off' if status >= 0 else 'left'}: {number:,}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shlex
 import signal
-import sys
 import time
 import traceback
 from collections import Counter
@@ -27,7 +26,7 @@ from joblib import Parallel, delayed
 
 from experiments.same_bytes.calibration import written
 from experiments.same_bytes.drawing import drawn
-from experiments.studies.command import command, option
+from experiments.studies.command import option, program
 from experiments.torture.laws import LAWS, Broken, Make
 from simlora.api.preparing import composed, ready
 from simlora.core.checks import choice, number, whole
@@ -52,38 +51,6 @@ class Tried:
     law: str
     ended: str
     why: str = ""
-
-
-@command(
-    option("--minutes", type=float, default=60.0, help="how long (default: 60)"),
-    option("--seed", type=int, default=0, help="of the scenarios (default: 0)"),
-    option("--first", type=int, default=0, help="number of the first scenario (default: 0)"),
-    option("--scenarios", type=int, help="how many at most (default: as time allows)"),
-    option("--law", help=f"only this one: {', '.join(LAWS)} (default: all)"),
-    option("--jobs", type=int, default=2, help="processes (default: 2)"),
-)
-def main(minutes: float, seed: int, first: int, scenarios: int | None, law: str | None, jobs: int) -> int:
-    """Try scenarios until the time is over; return whether something was found."""
-    number("--minutes", minutes, "minutes", above=0)
-    whole("--seed", seed, least=0)
-    whole("--first", first, least=0)
-    whole("--jobs", jobs, "processes", least=1)
-    if scenarios is not None:
-        whole("--scenarios", scenarios, "scenarios", least=1)
-    laws = tuple(LAWS) if law is None else (choice("--law", law, tuple(LAWS)),)
-    counts: Counter[tuple[str, str]] = Counter()
-    calibration = written()
-    pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch=2 * jobs)
-    numbers = _numbers(first, scenarios, time.monotonic() + 60 * minutes)
-    try:
-        for found in pool(delayed(tried)(seed, at, laws, calibration) for at in numbers):
-            for one in found:
-                counts[one.law, one.ended] += 1
-                if one.ended == BROKEN:
-                    print(told(seed, one, calibration), flush=True)
-    finally:
-        print("\n".join(summary(counts, laws)), flush=True)
-    return FOUND if any(end == BROKEN for _, end in counts) else 0
 
 
 def _numbers(first: int, most: int | None, until_s: float) -> Iterator[int]:
@@ -150,5 +117,33 @@ def summary(counts: Counter[tuple[str, str]], laws: Sequence[str]) -> Iterator[s
         yield f"{law:16}" + "".join(f"{counts[law, end]:16,}" for end in ends)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@program(
+    option("--minutes", type=float, default=60.0, help="how long (default: 60)"),
+    option("--seed", type=int, default=0, help="of the scenarios (default: 0)"),
+    option("--first", type=int, default=0, help="number of the first scenario (default: 0)"),
+    option("--scenarios", type=int, help="how many at most (default: as time allows)"),
+    option("--law", help=f"only this one: {', '.join(LAWS)} (default: all)"),
+    option("--jobs", type=int, default=2, help="processes (default: 2)"),
+)
+def main(minutes: float, seed: int, first: int, scenarios: int | None, law: str | None, jobs: int) -> int:
+    """Try scenarios until the time is over; return whether something was found."""
+    number("--minutes", minutes, "minutes", above=0)
+    whole("--seed", seed, least=0)
+    whole("--first", first, least=0)
+    whole("--jobs", jobs, "processes", least=1)
+    if scenarios is not None:
+        whole("--scenarios", scenarios, "scenarios", least=1)
+    laws = tuple(LAWS) if law is None else (choice("--law", law, tuple(LAWS)),)
+    counts: Counter[tuple[str, str]] = Counter()
+    calibration = written()
+    pool = Parallel(n_jobs=jobs, return_as="generator_unordered", pre_dispatch=2 * jobs)
+    numbers = _numbers(first, scenarios, time.monotonic() + 60 * minutes)
+    try:
+        for found in pool(delayed(tried)(seed, at, laws, calibration) for at in numbers):
+            for one in found:
+                counts[one.law, one.ended] += 1
+                if one.ended == BROKEN:
+                    print(told(seed, one, calibration), flush=True)
+    finally:
+        print("\n".join(summary(counts, laws)), flush=True)
+    return FOUND if any(end == BROKEN for _, end in counts) else 0
