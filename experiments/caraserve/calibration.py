@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.studies.command import into, program
-from experiments.studies.provenance import provenance
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from experiments.studies.provenance import provenance, write
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -104,12 +104,11 @@ def decode_s(kernel: str, ranks: Sequence[int]) -> float:
 @program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the file; print what it gives for Figure 5."""
-    path = folder / f"{NAME}.yaml"
-    said = provenance(Path(__file__).parent, "published")
-    save(path, text_of(Calibration(NAME, "a10", "llama_2_7b", 1, said, coefficients())))
+    said = provenance(Path(__file__).parent, "published", coefficients())
+    (made,) = write(folder, [Calibration(NAME, "a10", "llama_2_7b", 1, said, coefficients())])
     for kernel, (intercept_s, slope_s) in lines().items():
         steps = ", ".join(
             f"{name} {1e3 * (intercept_s + slope_s * ranks):.2f} ms" for name, ranks in RANKS.items()
         )
         print(f"{kernel}: {steps}")
-    print(path)
+    print(made.path)

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.scaling import Setting, model, setting
 from experiments.studies.command import into, program
-from experiments.studies.provenance import provenance
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from experiments.studies.provenance import provenance, write
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
@@ -44,18 +44,11 @@ ARTIFACT = "dLoRA's artifact (github.com/LLMServe/dLoRA-artifact, Apache-2.0), v
 RANK = 8
 FIGURE_5 = 0.389
 """BA x over W x."""
-PROJECTIONS = ("attn_pre_proj", "attn_post_proj", "mlp_up_proj", "mlp_down_proj")
-"""dLoRA adapts all of them: q, k, v; o; gate and up; down."""
 
 
 def name(shape: str, tp: int, engine: str = ENGINE) -> str:
     """Return the name of a calibration of this GPU; without an engine that of the plain one."""
     return "-".join(part for part in (GPU, shape, f"tp{tp}", engine) if part)
-
-
-def setting(shape: str, tp: int) -> Setting:
-    """Return what a calibration is for."""
-    return Setting(gpu(GPU), model(shape), tp)
 
 
 def host_s() -> float:
@@ -66,7 +59,7 @@ def host_s() -> float:
 
 def einsum(shape: str, tp: int) -> dict[str, float]:
     """Return the kernel's coefficients: launches by layers, products by the bytes of their one-hot inputs."""
-    source, target = setting(*MEASURED), setting(shape, tp)
+    source, target = setting(GPU, *MEASURED), setting(GPU, shape, tp)
     prefill_token_s = calibrations.load(name(*MEASURED, "")).need("prefill.per_token_s")
     product_s = FIGURE_5 * prefill_token_s / (BATCH * RANK)
     launches_s = UNMERGED_S - MERGED_S - product_s * BATCH * BATCH * RANK
@@ -82,7 +75,7 @@ def einsum(shape: str, tp: int) -> dict[str, float]:
 
 def coefficients(shape: str, tp: int) -> dict[str, float]:
     """Return the coefficients of a calibration by dotted name."""
-    source, target = setting(*MEASURED), setting(shape, tp)
+    source, target = setting(GPU, *MEASURED), setting(GPU, shape, tp)
     found = dict(calibrations.load(name(shape, tp, "")).coefficients)
     del found["adapter_load.flush_s"]  # of S-LoRA without its unified pool
     if not whole_iterations(found):
@@ -91,7 +84,8 @@ def coefficients(shape: str, tp: int) -> dict[str, float]:
     return found | {
         **einsum(shape, tp),
         "adapter_load.bytes_per_s": target.gpu.host_link.bytes_per_s,
-        "merge.intercept_s": SWITCH_S * adapted_weights(target) / adapted_weights(source),
+        # Each GPU rewrites all of them: dLoRA adapts q, k, v; o; gate and up; down.
+        "merge.intercept_s": SWITCH_S * target.all_weights / source.all_weights,
         "merge.per_byte_s": 0.0,
     }
 
@@ -109,11 +103,6 @@ def one_hot_bytes(target: Setting) -> float:
     shape = target.model
     cut = (shape.heads * shape.head_dim + shape.intermediate) / target.tp
     return 2 * shape.layers * (2 * shape.hidden + cut) * shape.dtype_bytes
-
-
-def adapted_weights(target: Setting) -> float:
-    """Return the weights that each GPU rewrites to merge an adapter."""
-    return target.model.layers * sum(target.weights(each) for each in PROJECTIONS)
 
 
 def iteration_s(calibration: Calibration, merged: bool) -> float:
@@ -146,6 +135,7 @@ def calibration(shape: str, tp: int) -> Calibration:
     said = provenance(
         FOLDER,
         part,
+        found,
         plain=plain,
         seven=name(*MEASURED),
         artifact=ARTIFACT,
@@ -155,8 +145,6 @@ def calibration(shape: str, tp: int) -> Calibration:
     )
     if whole_iterations(found):
         del said["coefficients"]["prefill.intercept_s"], said["coefficients"]["decode.intercept_s"]
-    if tp == 1:
-        said["coefficients"].pop("collectives", None)
     return Calibration(name(shape, tp), GPU, shape, tp, said, found)
 
 
@@ -172,6 +160,5 @@ def line(calibration: Calibration) -> str:
 @program(into(CALIBRATIONS))
 def main(folder: Path) -> None:
     """Write the files; print what they give for dLoRA's numbers."""
-    for shape, tp in (MEASURED, *DERIVED):
-        path = folder / f"{name(shape, tp)}.yaml"
-        print(f"{path.stem}: {line(save(path, text_of(calibration(shape, tp))))}")
+    for one in write(folder, [calibration(*each) for each in (MEASURED, *DERIVED)]):
+        print(f"{name(one.model, one.tp)}: {line(one)}")

@@ -18,12 +18,11 @@ from pathlib import Path
 
 from experiments.dlora import calibration as dlora
 from experiments.profiles import scaling
-from experiments.profiles.scaling import Setting, Single, gpu, model
-from experiments.profiles.tables import MATRICES
+from experiments.profiles.scaling import Setting, Single, described, gpu, model
 from experiments.studies.command import into, option, program
 from experiments.studies.markdown import by_column
-from experiments.studies.provenance import provenance
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from experiments.studies.provenance import provenance, write
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.core.errors import InputError
 from simlora.hardware.budget import kv_token_budget
 from simlora.hardware.link import LINKS
@@ -57,13 +56,8 @@ TURN = (100, 4000)
 
 def setting(shape: str, tp: int, peer_link: str | None = None) -> Setting:
     """Return what a calibration is for; `peer_link` is another link between its cards."""
-    card = gpu(GPU)
-    return Setting(replace(card, peer_link=LINKS[peer_link]) if peer_link else card, model(shape), tp)
-
-
-def described(calibration: Calibration) -> Setting:
-    """Return what a calibration was made for."""
-    return Setting(gpu(calibration.gpu), model(calibration.model), calibration.tp)
+    plain = scaling.setting(GPU, shape, tp)
+    return replace(plain, gpu=replace(plain.gpu, peer_link=LINKS[peer_link])) if peer_link else plain
 
 
 def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str, float]:
@@ -116,16 +110,17 @@ def collectives(measured: Calibration, source: Setting, target: Setting) -> dict
 
 def weights(target: Setting, head: bool = False) -> float:
     """Return the weights that each card multiplies with, with or without those of the output head."""
-    layers = target.model.layers * sum(target.weights(each) for each in MATRICES)
-    return layers + head * target.model.hidden * target.model.vocab / target.tp
+    return target.all_weights + head * target.model.hidden * target.model.vocab / target.tp
 
 
 def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibration:
     """Return a calibration as it is made."""
     source, target = SOURCES[shape, tp], setting(shape, tp, peer_link)
+    found = coefficients(shape, tp, peer_link)
     said = provenance(
         FOLDER,
         "scaled",
+        found,
         source=source,
         kernels=KERNELS,
         seven=dlora.name(*dlora.MEASURED),
@@ -135,9 +130,7 @@ def calibration(shape: str, tp: int, peer_link: str | None = None) -> Calibratio
         says=scaling.SAYS,
         command=COMMAND + (f" --peer-link {peer_link}" if peer_link else ""),
     )
-    if tp == 1:
-        del said["coefficients"]["collectives"]
-    return Calibration(target.name, GPU, shape, tp, said, coefficients(shape, tp, peer_link))
+    return Calibration(target.name, GPU, shape, tp, said, found)
 
 
 def column(calibration: Calibration) -> dict[str, str]:
@@ -190,8 +183,4 @@ def main(peer_link: str | None, folder: Path) -> None:
     """Write the files; print what comes out."""
     if peer_link and folder == CALIBRATIONS:
         raise InputError("--peer-link is a what-if: give it a folder with --out")
-    made = []
-    for shape, tp in SOURCES:
-        path = folder / f"{setting(shape, tp).name}.yaml"
-        made.append(save(path, text_of(calibration(shape, tp, peer_link))))
-    print(table(made))
+    print(table(write(folder, [calibration(*each, peer_link) for each in SOURCES])))

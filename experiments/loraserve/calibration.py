@@ -46,9 +46,9 @@ from experiments.profiles import scaling
 from experiments.profiles.scaling import model
 from experiments.studies.command import into, program
 from experiments.studies.markdown import by_column
-from experiments.studies.provenance import provenance
+from experiments.studies.provenance import provenance, write
 from experiments.studies.reading import measured_dir
-from simlora.calibrate.calibration_file import CALIBRATIONS, save, text_of
+from simlora.calibrate.calibration_file import CALIBRATIONS
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -109,7 +109,11 @@ def coefficients(shape: str, tp: int) -> dict[str, float]:
 
 def calibration(shape: str, tp: int) -> Calibration:
     """Return a calibration as it is made."""
-    source, eight = KERNELS[shape, tp], ", ".join(name(*each) for each in MEASURED)
+    found, source, eight = (
+        coefficients(shape, tp),
+        KERNELS[shape, tp],
+        ", ".join(name(*each) for each in MEASURED),
+    )
     same_card = source.startswith(GPU)
     plain = source if same_card else f"{source}: by roofline"
     elsewhere = {
@@ -124,6 +128,7 @@ def calibration(shape: str, tp: int) -> Calibration:
     said = provenance(
         Path(__file__).parent,
         "measured" if (shape, tp) in MEASURED else "scaled",
+        found,
         **(dict.fromkeys(elsewhere, plain) if same_card else elsewhere),
         paper=PAPER,
         source=source,
@@ -134,28 +139,26 @@ def calibration(shape: str, tp: int) -> Calibration:
         if tp > 1
         else f"{plain}; no host, as S-LoRA's prefills on one GPU take what kernels do",
     )
-    if tp == 1:
-        del said["coefficients"]["collectives"]
-    if said.pop("errors", False):
-        said = {**{key: said[key] for key in said if key != "coefficients"}, **errors(shape), **said}
-        said["coefficients"] = said.pop("coefficients")
-    return Calibration(name(shape, tp), GPU, shape, tp, said, coefficients(shape, tp))
+    if (shape, tp) in MEASURED:
+        said |= errors(shape) | {"coefficients": said.pop("coefficients")}
+    return Calibration(name(shape, tp), GPU, shape, tp, said, found)
 
 
 def errors(shape: str) -> dict[str, dict[str, float]]:
     """Return the mean errors of what was fitted and of what judges, and the largest of these."""
-    data, fitted = runs(), fit()
-    rows = data.shape == shape
-    found: dict[str, dict[str, float]] = {"mape": {}, "held_out_mape": {}, "held_out_worst": {}}
-    for label, values in (("ttft", fitted.ttft_errors), ("decode_step", fitted.step_errors)):
-        figures = (
-            values[rows & ~data.held].mean(),
-            values[rows & data.held].mean(),
-            values[rows & data.held].max(),
-        )
-        for key, figure in zip(found, figures, strict=True):
-            found[key][label] = float(f"{figure:.3g}")
-    return found
+    by_label = {"ttft": fit().ttft_errors, "decode_step": fit().step_errors}
+    found = {label: _judged(values, shape) for label, values in by_label.items()}
+    return {
+        key: {label: float(f"{figures[place]:.3g}") for label, figures in found.items()}
+        for place, key in enumerate(("mape", "held_out_mape", "held_out_worst"))
+    }
+
+
+def _judged(values: NDArray[np.float64], shape: str) -> tuple[float, float, float]:
+    """Return the mean of a model's errors of what was fitted, that of what was held out, and the worst of these."""
+    data = runs()
+    fitted, held = (values[(data.shape == shape) & (data.held == judges)] for judges in (False, True))
+    return fitted.mean(), held.mean(), held.max()
 
 
 def fits() -> str:
@@ -163,21 +166,20 @@ def fits() -> str:
     data, own, both = runs(), fit(), fit(together=True)
     slow = fit(bytes_per_s=calibrations.load(SLORA).need("adapter_load.bytes_per_s"))
 
-    def percent(values: NDArray[np.float64], rows: NDArray[np.bool_]) -> str:
-        parts = (values[rows & ~data.held], values[rows & data.held])
-        return f"{100 * parts[0].mean():.1f}, {100 * parts[1].mean():.1f}, {100 * parts[1].max():.1f}"
+    def percent(values: NDArray[np.float64], shape: str) -> str:
+        return ", ".join(f"{100 * error:.1f}" for error in _judged(values, shape))
 
     columns = {}
     for shape, tp in MEASURED:
-        rows, one = data.shape == shape, Single(kernels(shape, tp))
+        one = Single(kernels(shape, tp))
         for_tokens_ms, by_kernels_ms = 1e6 * own.token_s[shape], 1e6 * one.iteration.prefill_token
-        step_ms = 1e3 * data.step_s[rows].mean()
+        step_ms = 1e3 * data.step_s[data.shape == shape].mean()
         read_ns = 1e9 * read_s(setting(shape, tp))
         columns[f"{shape}, {tp} GPUs"] = {
-            "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, rows),
-            "with as many reads in both models": percent(both.ttft_errors, rows),
-            "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, rows),
-            "decode step, the same errors, %": percent(own.step_errors, rows),
+            "TTFT, error of what was fitted, held out, worst of these, %": percent(own.ttft_errors, shape),
+            "with as many reads in both models": percent(both.ttft_errors, shape),
+            "with loads at S-LoRA's own 4.0 GB/s": percent(slow.ttft_errors, shape),
+            "decode step, the same errors, %": percent(own.step_errors, shape),
             "decode step, ms; of it the host": f"{step_ms:.1f}, {1e3 * own.host_s[shape]:.1f}",
             "ms for 1,000 tokens; by kernels and collectives": f"{for_tokens_ms:.1f}, {by_kernels_ms:.1f}",
             "ns to read a rank's weights on each GPU": f"{read_ns:.0f}",
@@ -215,5 +217,4 @@ def main(folder: Path) -> None:
     """Write the files; print what was fitted and what comes out."""
     if not available():
         raise InputError(f"there is no {RUNS} in {measured_dir()}; SIMLORA_MEASURED_DIR says where it is")
-    found = [save(folder / f"{name(shape, tp)}.yaml", text_of(calibration(shape, tp))) for shape, tp in ALL]
-    print(fits(), sheets(found), sep="\n\n")
+    print(fits(), sheets(write(folder, [calibration(*each) for each in ALL])), sep="\n\n")

@@ -11,11 +11,10 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy.optimize import nnls
 
 from experiments.fastlibra import calibration as roofline
-from experiments.profiles import scaling
-from experiments.profiles.scaling import Setting, Single, gpu, model
+from experiments.profiles import scaling, sums
+from experiments.profiles.scaling import Setting, Single, described, model
 from experiments.studies.reading import measured_dir
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
@@ -99,7 +98,7 @@ class Fit:
 
 def setting(shape: str, tp: int) -> Setting:
     """Return what a calibration is for."""
-    return Setting(gpu(GPU), model(shape), tp)
+    return scaling.setting(GPU, shape, tp)
 
 
 def name(shape: str, tp: int) -> str:
@@ -116,7 +115,7 @@ def read_s(target: Setting) -> float:
 def kernels(shape: str, tp: int) -> Calibration:
     """Return sums of kernels, without a host."""
     source, target = calibrations.load(KERNELS[shape, tp]), setting(shape, tp)
-    if replace(roofline.described(source).model, name=shape) == target.model and source.gpu == GPU:
+    if replace(described(source).model, name=shape) == target.model and source.gpu == GPU:
         found = dict(source.coefficients)
     else:
         found = scaled(source, target)
@@ -130,7 +129,7 @@ def scaled(source: Calibration, target: Setting) -> dict[str, float]:
     theirs_s = roofline.host_s(target.model.layers)  # dLoRA's, which comes with them
     found |= {one: found[one] - theirs_s for one in ("prefill.intercept_s", "decode.intercept_s")}
     reference, cores = calibrations.load(SLORA), calibrations.load(CPU_LORA)
-    found |= scaling.lora(reference, roofline.described(reference), target)
+    found |= scaling.lora(reference, described(reference), target)
     return found | scaling.cpu_lora(cores, model(cores.model), target.model)
 
 
@@ -148,30 +147,28 @@ def fit(together: bool = False, bytes_per_s: float | None = None) -> Fit:
     """
     data = runs()
     shapes, use = [shape for shape, _ in MEASURED], ~data.held
-    of = [data.shape == shape for shape in shapes]
+    of = {shape: data.shape == shape for shape in shapes}
     known_s, step_s, hosts = np.empty(len(data)), np.empty(len(data)), {}
-    for shape, rows in zip(shapes, of, strict=True):
+    for shape, rows in of.items():
         one = Single(with_loads(kernels(shape, 8), bytes_per_s))
         pairs = list(zip(data.prompt[rows].tolist(), data.rank[rows].tolist(), strict=True))
         without_s = np.array([one.step_s(1, prompt + OUTPUT_TOKENS // 2, rank) for prompt, rank in pairs])
         hosts[shape] = float((data.step_s[rows] - without_s)[use[rows]].mean())
         step_s[rows] = without_s + hosts[shape]
         known_s[rows] = [hosts[shape] + one.without_tokens_s(prompt, rank) for prompt, rank in pairs]
-    reads = [
-        np.where(rows, data.prompt * data.rank, 0) * read_s(setting(shape, 8))
-        for shape, rows in zip(shapes, of, strict=True)
-    ]
-    columns = [np.ones(len(data)), *(np.where(rows, data.prompt, 0.0) for rows in of)]
-    terms = np.stack([*columns, *([sum(reads)] if together else reads)], axis=1)
-    largest = terms.max(axis=0)
-    scaled_terms = (terms / largest / data.ttft_s[:, None])[use]
-    found = nnls(scaled_terms, ((data.ttft_s - known_s) / data.ttft_s)[use])[0] / largest
+    terms = {"front end": np.ones(len(data))}
+    terms |= {f"tokens {shape}": np.where(rows, data.prompt, 0.0) for shape, rows in of.items()}
+    read_of = {shape: "reads" if together else f"reads {shape}" for shape in shapes}
+    for shape, rows in of.items():
+        reads = np.where(rows, data.prompt * data.rank, 0) * read_s(setting(shape, 8))
+        terms[read_of[shape]] = terms.get(read_of[shape], 0.0) + reads
+    found = sums.fit(terms, data.ttft_s, held=data.held, known=known_s)
     return Fit(
-        front_end_s=float(found[0]),
+        front_end_s=found["front end"],
         host_s=hosts,
-        token_s=dict(zip(shapes, found[1:3].tolist(), strict=True)),
-        reads={shape: float(found[3 if together else 3 + place]) for place, shape in enumerate(shapes)},
-        ttft_errors=np.abs((terms @ found + known_s) / data.ttft_s - 1),
+        token_s={shape: found[f"tokens {shape}"] for shape in shapes},
+        reads={shape: found[read_of[shape]] for shape in shapes},
+        ttft_errors=found.errors,
         step_errors=np.abs(step_s / data.step_s - 1),
     )
 

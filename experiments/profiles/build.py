@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.profiles import scaling, sums, tables
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.scaling import Setting, described, gpu, model, setting
 from experiments.profiles.sums import Fit
 from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, written
@@ -78,8 +78,8 @@ def entries() -> dict[str, Entry]:
 def _entry(row: Mapping[str, Any], tp: int) -> Entry:
     table, whole = row["operators"], row.get("iterations")
     return Entry(
-        target=Setting(gpu(row["gpu"]), model(row["model"]), tp),
-        source=Setting(gpu(table["gpu"]), model(table["model"]), tp),
+        target=setting(row["gpu"], row["model"], tp),
+        source=setting(table["gpu"], table["model"], tp),
         operators=table["file"],
         origin=(whole or table)["origin"],
         iterations=whole["file"] if whole else None,
@@ -142,7 +142,7 @@ def attention(folder: Path) -> sums.Attention:
     """Return attention as it was measured, over all layers of its model."""
     measured = plan()["attention"]
     path = folder / measured["file"]
-    source = Setting(gpu(measured["gpu"]), model(measured["model"]), 1)
+    source = setting(measured["gpu"], measured["model"], 1)
     return sums.attention(tables.attention_prefill(path), tables.attention_decode(path), source)
 
 
@@ -158,8 +158,7 @@ def _with_the_rest(entry: Entry, folder: Path, base: Built, all_reduces: int) ->
         if scaled_from:
             derived["collectives"] = scaled_from
     reference = load(plan()["reference"]["calibration"])
-    source = Setting(gpu(reference.gpu), model(reference.model), reference.tp)
-    lora = scaling.lora(reference, source, entry.target)
+    lora = scaling.lora(reference, described(reference), entry.target)
     derived |= {
         section: f"{reference.path}: {scaling.SAYS[section]}"
         for section in scaling.LORA

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from experiments.profiles import build, sums, tables
-from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
+from experiments.profiles.scaling import Setting, model, pass_s, scaled, setting
 from experiments.studies import markdown
 from experiments.studies.command import program
 from experiments.studies.reading import measured_dir
@@ -60,7 +60,7 @@ def scalings(folder: Path) -> Iterator[str]:
     rows = []
     for source, target in SCALINGS:
         for tp in (1, 2, 4, 8):
-            here, there = (Setting(gpu(names[0]), model(names[1]), tp) for names in (source, target))
+            here, there = (setting(*names, tp) for names in (source, target))
             measured = pass_s(_operators(there, folder), there)
             errors = pass_s(scaled(_operators(here, folder), here, there), there) / measured - 1
             small = errors.index <= 512

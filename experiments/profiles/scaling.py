@@ -13,12 +13,9 @@ from functools import cache
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from omegaconf import OmegaConf
 
 from experiments.profiles.tables import EMBEDDING, MATRICES, VECTORS
-from simlora.config.composing import FOLDER, choices
-from simlora.config.making import make
-from simlora.core.errors import InputError, nearest
+from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 from simlora.latency.calibration import Calibration
@@ -52,6 +49,11 @@ class Setting:
             "mlp_down_proj": model.hidden * model.intermediate / tp,
         }[operator]
 
+    @property
+    def all_weights(self) -> float:
+        """Weights of the matrix products of all layers that each GPU holds."""
+        return self.model.layers * sum(map(self.weights, MATRICES))
+
     def width(self, operator: str) -> float:
         """Elements of one token's activations that each GPU touches, but for a constant."""
         model, tp = self.model, self.tp
@@ -81,16 +83,17 @@ class Setting:
         return self.model.layers * self.model.heads * self.model.head_dim / self.tp
 
 
-@cache
-def gpu(name: str) -> Gpu:
-    """Return a GPU of conf/gpu. Raises InputError for an unknown name."""
-    return make(_choice("gpu", name), "gpu", Gpu)
+gpu, model = cache(gpu_named), cache(model_named)
 
 
-@cache
-def model(name: str) -> ModelShape:
-    """Return a model of conf/model. Raises InputError for an unknown name."""
-    return make(_choice("model", name), "model", ModelShape)
+def setting(card: str, shape: str, tp: int) -> Setting:
+    """Return a setting of a GPU and a model by their names. Raises InputError for an unknown one."""
+    return Setting(gpu(card), model(shape), tp)
+
+
+def described(calibration: Calibration) -> Setting:
+    """Return what a calibration was made for."""
+    return setting(calibration.gpu, calibration.model, calibration.tp)
 
 
 def scaled(table: pd.DataFrame, source: Setting, target: Setting) -> pd.DataFrame:
@@ -115,12 +118,6 @@ def pass_s(table: pd.DataFrame, target: Setting, rows_out: NDArray[np.int64] | N
     weights = target.model.hidden * target.model.vocab / target.tp
     head = np.interp(rows, first.index, first) * weights / target.weights("mlp_up_proj")
     return layers + table[EMBEDDING] + head
-
-
-def _choice(group: str, name: str) -> dict[str, object]:
-    if name not in choices(group):
-        raise InputError(f"there is no {group} {name!r}; {nearest(name, choices(group))}")
-    return {group: OmegaConf.to_container(OmegaConf.load(FOLDER / group / f"{name}.yaml"))}
 
 
 LORA = ("kernels", "adapter_load", "merge")

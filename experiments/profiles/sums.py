@@ -22,7 +22,7 @@ EVERY = 5
 
 @dataclass(frozen=True)
 class Fit:
-    """Coefficients >= 0 by name, and the mean absolute relative errors of the linear form that they make."""
+    """Coefficients >= 0 by name, and the absolute relative errors of the linear form that they make [points]."""
 
     coefficients: dict[str, float]
     points: int
@@ -30,6 +30,7 @@ class Fit:
     held_out_mape: float
     held_out_worst: float
     r2: float
+    errors: Floats
 
     def __getitem__(self, name: str) -> float:
         return self.coefficients[name]
@@ -41,24 +42,32 @@ def terms_of(table: pd.DataFrame, terms: Mapping[str, str]) -> dict[str, Floats]
     return {name: np.broadcast_to(np.asarray(each, dtype=float), len(table)) for name, each in found.items()}
 
 
-def fit(terms: Mapping[str, Floats], measured: ArrayLike, weights: Floats | None = None) -> Fit:
-    """Fit measured = sum of coefficient * term, least relative squares, on four points of five.
+def fit(
+    terms: Mapping[str, Floats],
+    measured: ArrayLike,
+    weights: Floats | None = None,
+    held: NDArray[np.bool_] | None = None,
+    known: ArrayLike = 0.0,
+) -> Fit:
+    """Fit measured = known + sum of coefficient * term, least relative squares, on the points that are not `held` out.
 
-    `terms` and `measured` share one order, along which every fifth is held out; `weights` say how much a point counts.
-    R2 is over all points, of the times as they are.
+    All share one order, along which every fifth is held out where it is not said; `weights` say how much a point
+    counts. R2 is over all points, of the times as they are.
     """
     columns = np.stack([np.asarray(term, dtype=float) for term in terms.values()], axis=1)
     times = np.asarray(measured, dtype=float)
-    held = np.arange(len(times)) % EVERY == EVERY // 2
+    if held is None:
+        held = np.arange(len(times)) % EVERY == EVERY // 2
     if held.all() or len(times) - held.sum() < columns.shape[1]:
         held[:] = False
     scale = (np.ones_like(times) if weights is None else np.sqrt(weights)) / times
     largest = columns.max(axis=0)  # terms differ by ten orders of magnitude
-    found, _ = nnls((columns / largest * scale[:, None])[~held], (times * scale)[~held])
+    found, _ = nnls((columns / largest * scale[:, None])[~held], ((times - known) * scale)[~held])
     found = found / largest
-    errors = np.abs(columns @ found / times - 1)
+    fitted = columns @ found + known
+    errors = np.abs(fitted / times - 1)
     judged = errors[held] if held.any() else np.array([np.nan])
-    residual, spread = ((columns @ found - times) ** 2).sum(), ((times - times.mean()) ** 2).sum()
+    residual, spread = ((fitted - times) ** 2).sum(), ((times - times.mean()) ** 2).sum()
     return Fit(
         coefficients=dict(zip(terms, map(float, found), strict=True)),
         points=len(times),
@@ -66,6 +75,7 @@ def fit(terms: Mapping[str, Floats], measured: ArrayLike, weights: Floats | None
         held_out_mape=float(judged.mean()),
         held_out_worst=float(judged.max()),
         r2=float(1 - residual / spread),
+        errors=errors,
     )
 
 

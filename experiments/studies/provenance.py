@@ -1,21 +1,37 @@
-"""Where coefficients of a paper's calibrations are from: its folder's provenance.yaml, with its places filled."""
+"""A paper's calibrations: where their coefficients are from, by its folder's provenance.yaml, and their files."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
 from experiments.studies.reading import load
-from simlora.calibrate.calibration_file import committed, derived, save, written
+from simlora.calibrate.calibration_file import committed, derived, save, text_of, written
+from simlora.latency.calibration import Calibration
 
 KINDS = ("derived", "published", "measured")
 
 
-def provenance(folder: Path, part: str, **values: Any) -> dict[str, Any]:
-    """Return a part of the sheet; `{derived: text}` says of what kind a coefficient is, and from what."""
+def provenance(folder: Path, part: str, coefficients: Mapping[str, float], **values: Any) -> dict[str, Any]:
+    """Return a part of the sheet, of its entries those of some coefficient.
+
+    `{derived: text}` says of what kind a coefficient is, and from what.
+    """
     found = _filled(load(folder / "provenance.yaml")[part], values)
     assert isinstance(found, dict)
+    found["coefficients"] = {
+        entry: said
+        for entry, said in found["coefficients"].items()
+        if any(fnmatch(f"{name}.", f"{entry}.*") for name in coefficients)
+    }
     return found
+
+
+def write(folder: Path, made: Iterable[Calibration]) -> list[Calibration]:
+    """Write calibrations into a folder; return them as their files have them."""
+    return [save(folder / f"{one.path}.yaml", text_of(one)) for one in made]
 
 
 def _filled(tree: Any, values: dict[str, Any]) -> Any:
