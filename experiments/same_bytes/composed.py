@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
-import yaml
 from omegaconf import OmegaConf
 
-from simlora.config.composing import FOLDER, choices, compose
+from experiments.studies.reading import load
+from simlora.config.composing import FOLDER, compose
 
 SLOTS = ("scheduler", "loader", "eviction", "kernel", "router", "placement", "migration", "autoscaler")
 
@@ -23,26 +23,11 @@ class System(NamedTuple):
     distributed: bool
 
 
-def systems() -> list[str]:
-    """Return the names of all systems."""
-    return choices("system")
-
-
 @cache
 def system(name: str) -> System:
     """Return what a system composes."""
     config, chosen = compose([f"system={name}"])
     slots = {slot: chosen[slot] for slot in SLOTS}
-    bound = frozenset(slot for slot in SLOTS if _keys(config[slot]) != _file(slot, slots[slot]))
-    replica = OmegaConf.to_container(config["replica"], resolve=False)
-    assert isinstance(replica, dict)
-    pool = config["cluster"]["adapter_pool"]
-    return System(slots, bound, {str(key): value for key, value in replica.items()}, pool == "distributed")
-
-
-def _keys(section: Any) -> Any:
-    return OmegaConf.to_container(section, resolve=False)
-
-
-def _file(slot: str, choice: str) -> Any:
-    return yaml.safe_load((FOLDER / slot / f"{choice}.yaml").read_text(encoding="utf-8"))
+    own: Any = {slot: OmegaConf.to_container(config[slot]) for slot in (*SLOTS, "replica")}
+    bound = frozenset(slot for slot in SLOTS if own[slot] != load(FOLDER / slot / f"{slots[slot]}.yaml"))
+    return System(slots, bound, own["replica"], config["cluster"]["adapter_pool"] == "distributed")

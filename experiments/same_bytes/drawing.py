@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from experiments.same_bytes import values
-from experiments.same_bytes.composed import SLOTS, System, system, systems
+from experiments.same_bytes.composed import SLOTS, System, system
 from simlora.config.composing import choices
 from simlora.engine.pools_config import KV_HANDOVERS
 from simlora.engine.replica_config import WRITE_POLICIES
@@ -63,11 +63,28 @@ class Draft:
         """Set a key."""
         self.keys[key] = str(value)
 
+    def put_some(self, *shared: tuple[str, float, Sequence[Any]]) -> None:
+        """Set some keys: each with a probability, to one of some options."""
+        for key, share, options in shared:
+            if self.happens(share):
+                self.put(key, self.one(options))
+
+    def rests(self, **choices: str) -> bool:
+        """Whether nothing moves requests or changes the number of replicas, and these slots have these choices."""
+        choices |= {"migration": "stay", "autoscaler": "fixed"}
+        return all(self.slots[slot] == choice for slot, choice in choices.items())
+
+    @property
+    def distributed(self) -> bool:
+        """Whether hosts hold some adapters each, by the system or by what is drawn."""
+        return self.base.distributed or self.keys.get("cluster.adapter_pool") == "distributed"
+
 
 def drawn(seed: int, number: int, calibration: Path) -> Scenario:
     """Return scenario `number` of a seed; `calibration` is a file with coefficients for all policies."""
     rng = np.random.default_rng([seed, number])
-    name = systems()[int(rng.integers(len(systems())))] if rng.random() < 0.6 else "slora"
+    systems = choices("system")
+    name = systems[int(rng.integers(len(systems)))] if rng.random() < 0.6 else "slora"
     base = system(name)
     draft = Draft(rng, name, base, dict(base.slots))
     _hardware(draft, calibration)
@@ -138,7 +155,7 @@ def _cluster(draft: Draft, calibration: Path) -> None:
     draft.put("cluster.replicas", draft.one((1, 2, 3, 4)))
     draft.put("host.replicas", draft.one((1, 1, 2)))
     draft.put("host.cores", draft.one((4, 16, 128)))
-    for key, share, options in (
+    draft.put_some(
         ("cluster.engines_per_gpu", 0.08, (2, 4)),
         ("cluster.memory_shares", 0.1, ("rate",)),
         ("cluster.failures", 0.15, values.FAILURES),
@@ -151,9 +168,7 @@ def _cluster(draft: Draft, calibration: Path) -> None:
         ("cluster.replica_groups", 0.12, [group.format(path=calibration) for group in values.GROUPS]),
         ("host.memory_bytes", 0.05, ("4.0e+9",)),
         ("cluster.warm_up_adapters", 0.3, (0, 3)),
-    ):
-        if draft.happens(share):
-            draft.put(key, draft.one(options))
+    )
     draft.put("cluster.start_s", draft.one((0, 0.5)))
 
 
@@ -162,15 +177,13 @@ def _run(draft: Draft) -> None:
     draft.put("fast_forward", draft.one(("true", "true", "false")))
     draft.put("slo.ttft_s", draft.one((1, 4, 10)))
     draft.put("slo.tpot_s", draft.one(("null", 0.05)))
-    for key, share, options in (
+    draft.put_some(
         ("until_s", 0.15, (2, 5)),
         ("until_missed", 0.05, (0.1, 0.4)),
         ("perfetto", 0.2, ("true",)),
         ("timeline", 0.05, ("false",)),
         ("speedup", 0.05, (2,)),
-    ):
-        if draft.happens(share):
-            draft.put(key, draft.one(options))
+    )
     if draft.slots["scheduler"] == "earliest_deadline" or draft.happens(0.1):
         draft.put(*values.CLASSES.split("=", 1))
 
@@ -227,7 +240,7 @@ def _mend_cluster(draft: Draft) -> None:
         for key in ("cluster.replicas", "cluster.engines_per_gpu"):
             draft.put(key, 4)
         draft.put("cluster.memory_shares", draft.one(("equal", "rate")))
-    if "distributed" in (keys.get("cluster.adapter_pool"), "distributed" * draft.base.distributed):
+    if draft.distributed:
         keys.pop("replica.max_cpu_loras", None)
         if slots["loader"] == "cpu_assisted":
             draft.put("cluster.adapter_pool", "replicated")
@@ -253,10 +266,9 @@ def _mend_cluster(draft: Draft) -> None:
 def _put_apart(draft: Draft) -> None:
     """Have some replicas prefill for the others, where all else goes with it."""
     keys, slots, replicas = draft.keys, draft.slots, int(draft.keys["cluster.replicas"])
-    at_rest = {"migration": "stay", "autoscaler": "fixed", "placement": "replicate_all"}
     goes = (
         replicas > 1
-        and all(slots[slot] == choice for slot, choice in at_rest.items())
+        and draft.rests(placement="replicate_all")
         and slots["scheduler"] not in MERGING
         and keys.get("cluster.engines_per_gpu", "1") == "1"
         and slots["eviction"] not in SWAPPERS
@@ -278,12 +290,11 @@ def _put_apart(draft: Draft) -> None:
 def _put_lora_server(draft: Draft) -> None:
     """Have GPUs of their own hold the adapters, where all else goes with it or can be dropped."""
     keys, slots = draft.keys, draft.slots
-    at_rest = {"migration": "stay", "autoscaler": "fixed"}
     goes = (
-        all(slots[slot] == choice for slot, choice in at_rest.items())
+        draft.rests()
         and slots["scheduler"] not in MERGES
         and slots["eviction"] not in SWAPPERS
-        and "distributed" not in (keys.get("cluster.adapter_pool"), "distributed" * draft.base.distributed)
+        and not draft.distributed
         and keys.get("cluster.engines_per_gpu", "1") == keys["replica.tp"] == "1"
         and draft.replica("adapter_memory") == "unified"
         and draft.replica("full_copies") == "false"
