@@ -8,12 +8,12 @@ HBM, as one bar has both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean, stdev
+from typing import Any
 
-from experiments.claims.spots import Curve, Figures, Limit
-from experiments.fastlibra.reductions import FOLDER, LIMIT_S, OTHERS, OURS, TPOT, TTFT
+from experiments.claims.spots import Curve, Figures
+from experiments.fastlibra.reductions import FOLDER, OTHERS, OURS, TPOT, TTFT, cell_of
 from experiments.studies.command import program
 from experiments.studies.points import Point, points
 from experiments.studies.running import figure_of, run_all
@@ -56,58 +56,41 @@ def without_in(scenario: str, part: str) -> list[float]:
 
 
 def _without(part: str, of: Study) -> list[float]:
-    figures = _figures(replace(of, series=[each for each in of.series if each.name in (OURS, part)]))
-    ratios: dict[str, list[float]] = {TTFT: [], TPOT: []}
-    lost = []
-    for panel in of.panels:
-        peaks = {
-            name: Limit(Curve(of, panel.name, name, TTFT), LIMIT_S).number(figures) for name in (OURS, part)
-        }
-        lost.append(1 - peaks[part] / peaks[OURS])
-        for x in [x for x in panel.x if x <= peaks[OURS]] or panel.x[:1]:
-            for metric, found in ratios.items():
-                ours, other = (
-                    Curve(of, panel.name, name, metric).at(x).number(figures) for name in (OURS, part)
-                )
-                found.append(other / ours)
-    return [fmean(ratios[TTFT]), fmean(ratios[TPOT]), 100 * fmean(lost)]
+    pair = replace(of, series=[each for each in of.series if each.name in (OURS, part)])
+    figures = _figures(pair)
+    found = [cell_of("", 0, pair, panel.name, figures) for panel in pair.panels]
+    longer = [
+        fmean(its / ours for each in times for ours, its in zip(each[OURS], each[part], strict=True))
+        for times in ([cell.ttft_s for cell in found], [cell.tpot_s for cell in found])
+    ]
+    return [*longer, 100 * fmean(1 - cell.peak_rps[part] / cell.peak_rps[OURS] for cell in found)]
 
 
-def _points(
-    study: str, value: Callable[[Figures, Study, str, str, object], float], other: str
-) -> list[float]:
-    """Return FastLibra's value over another system's at every point of a study."""
+def _points(study: str, other: str, *metrics: str) -> list[float]:
+    """Return FastLibra's metric, or the mean of several, over another system's at every point of a study."""
     of = read(FOLDER / f"{study}.yaml")
     figures = _figures(of)
-    return [
-        value(figures, of, panel.name, OURS, x) / value(figures, of, panel.name, other, x)
-        for panel in of.panels
-        for x in panel.x
-    ]
 
+    def mean(panel: str, series: str, x: Any) -> float:
+        return fmean(Curve(of, panel, series, metric).at(x).number(figures) for metric in metrics)
 
-def _at(metric: str) -> Callable[[Figures, Study, str, str, object], float]:
-    return lambda figures, of, panel, series, x: Curve(of, panel, series, metric).at(x).number(figures)
-
-
-def _hits(figures: Figures, of: Study, panel: str, series: str, x: object) -> float:
-    return fmean(_at(metric)(figures, of, panel, series, x) for metric in (FOUND, "adapters.hit_rate"))
+    return [mean(panel.name, OURS, x) / mean(panel.name, other, x) for panel in of.panels for x in panel.x]
 
 
 def hbm() -> list[float]:
     """Return the claim fl-hbm: HBM in use over that of vLLM and of S-LoRA."""
-    return [fmean(_points("figure_13", _at("kv.hbm_share"), other)) for other in OTHERS]
+    return [fmean(_points("figure_13", other, "kv.hbm_share")) for other in OTHERS]
 
 
 def hits() -> list[float]:
     """Return the claim fl-hit: the hit rate over that of vLLM and of S-LoRA."""
-    return [fmean(_points("figure_13", _hits, other)) for other in OTHERS]
+    return [fmean(_points("figure_13", other, FOUND, "adapters.hit_rate")) for other in OTHERS]
 
 
 def many() -> list[float]:
     """Return the claim fl-many: how much lower TTFT and TPOT are with thousands of adapters, over both others, in %."""
     return [
-        100 * fmean(1 - ratio for other in OTHERS for ratio in _points("figure_16", _at(metric), other))
+        100 * fmean(1 - ratio for other in OTHERS for ratio in _points("figure_16", other, metric))
         for metric in (TTFT, TPOT)
     ]
 

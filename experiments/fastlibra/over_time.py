@@ -32,30 +32,22 @@ SHIFT_S = 1100.0
 """When adapters change in the authors' translation (section 2.3.2)."""
 
 
-def simulated(system: str, scenario: str, settings: Mapping[str, Any]) -> Result:
-    """Run a scenario for half an hour with 100 adapters."""
-    base = {**_half_an_hour(scenario), "report": False, "progress": False}
-    return simulate(
-        [f"system={system}", *(f"{key}={written(value)}" for key, value in {**base, **settings}.items())]
-    )
+def half_an_hour(system: str, scenario: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of half an hour of a scenario with 100 adapters, and some of a run's own."""
+    base = {"system": system, **study(scenario, 100).settings, "workload.duration_s": DURATION_S}
+    return {**base, **own}
 
 
-def _half_an_hour(scenario: str) -> dict[str, Any]:
-    return {**study(scenario, 100).settings, "workload.duration_s": DURATION_S}
+def vllm(scenario: str) -> dict[str, Any]:
+    """Return the settings of Figure 2's run."""
+    load = {"workload.rate_rps": RATES[scenario], "workload.shape": TWICE}
+    return half_an_hour("vllm_static", scenario, load)
 
 
-def _load(scenario: str) -> dict[str, Any]:
-    return {"workload.rate_rps": RATES[scenario], "workload.shape": TWICE}
-
-
-def vllm(scenario: str) -> Result:
-    """Return the run of Figure 2."""
-    return simulated("vllm_static", scenario, _load(scenario))
-
-
-def vllm_settings(scenario: str) -> dict[str, Any]:
-    """Return that run's settings."""
-    return {"system": "vllm_static", **_half_an_hour(scenario), **_load(scenario)}
+def simulated(settings: Mapping[str, Any]) -> Result:
+    """Simulate these settings."""
+    quiet = {**settings, "report": False, "progress": False}
+    return simulate([f"{key}={written(value)}" for key, value in quiet.items()])
 
 
 def ttft_ms() -> list[float]:
@@ -70,7 +62,7 @@ def invalid() -> list[float]:
 
 def _vllm_figures(metric: str) -> list[float]:
     """Return a figure of Figure 2's run of each scenario. Runs what was not run before."""
-    here = [Point("", scenario, "vllm_static", 0, vllm_settings(scenario)) for scenario in SCENARIOS]
+    here = [Point("", scenario, "vllm_static", 0, vllm(scenario)) for scenario in SCENARIOS]
     found = run_all(here)
     return [figure_of(found, point, metric) for point in here]
 
@@ -91,7 +83,7 @@ def shift(run: Result) -> str:
 @program()
 def main() -> None:
     """Print the numbers of the figures."""
-    runs = {scenario: vllm(scenario) for scenario in SCENARIOS}
+    runs = {scenario: simulated(vllm(scenario)) for scenario in SCENARIOS}
     for scenario, run in runs.items():
         mean_ms = 1e3 * float(run.requests["ttft_s"].mean())
         print(f"  {scenario}: mean {mean_ms:,.1f} ms, published {PUBLISHED_MS[scenario]:,}")
@@ -99,5 +91,5 @@ def main() -> None:
     print(f"  history KV without its adapter: {', '.join(shares)}")
     print(f"  {shift(runs['translation'])}")
     for system, title in SYSTEMS.items():
-        run = simulated(system, "chatbot", FIGURE_14)
+        run = simulated(half_an_hour(system, "chatbot", FIGURE_14))
         print(f"  {title}: mean TTFT {run.requests['ttft_s'].mean():.2f} s")

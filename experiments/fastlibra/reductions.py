@@ -61,7 +61,7 @@ def cells(
         return figure_of(outcomes, point, metric)
 
     return [
-        _cell(scenario, adapters, each, panel.name, figures)
+        cell_of(scenario, adapters, each, panel.name, figures)
         for (scenario, adapters), each in studies.items()
         for panel in each.panels
     ]
@@ -72,7 +72,9 @@ def _only(of: Study, model: str) -> Study:
     return replace(of, panels=[panel for panel in of.panels if model in ("", panel.name)])
 
 
-def _cell(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:
+def cell_of(scenario: str, adapters: int, of: Study, panel: str, figures: Figures) -> Cell:
+    """Return the cell of a panel of a study: of each system its peak, and its times at rates up to FastLibra's."""
+
     def curve(system: str, metric: str) -> Curve:
         return Curve(of, panel, system, metric)
 

@@ -7,7 +7,7 @@ stated: it is taken to be one GPU, where adapters weigh most.
 
 from __future__ import annotations
 
-from experiments.loraserve.fitting import RUNS, Runs, Single, available, name, runs
+from experiments.loraserve.fitting import MEASURED, RUNS, Runs, Single, available, name, runs
 from experiments.studies.command import program
 from experiments.studies.markdown import by_column
 from simlora.latency import calibration as calibrations
@@ -48,18 +48,13 @@ def relative(shape: str, tp: int, rank: int) -> float:
     return one.ttft_s(PROMPT, rank) / one.ttft_s(PROMPT, LOWEST)
 
 
-def measured(data: Runs | None, shape: str, tp: int, rank: int, what: str) -> dict[int, float]:
-    """Return what was measured in ms by length of prompt: `ttft_s` or `step_s`; nothing where nothing was."""
-    if data is None or tp != 8:
-        return {}
-    rows = (data.shape == shape) & (data.rank == rank)
-    return dict(zip(data.prompt[rows].tolist(), (1e3 * getattr(data, what)[rows]).tolist(), strict=True))
-
-
 def measured_relative(data: Runs | None, shape: str, tp: int) -> float | None:
-    """Return the measured TTFT of the highest rank over the lowest."""
-    high, low = (measured(data, shape, tp, rank, "ttft_s").get(PROMPT) for rank in (HIGHEST, LOWEST))
-    return high / low if high and low else None
+    """Return the measured TTFT of the highest rank over the lowest; None where it was not measured."""
+    if data is None or (shape, tp) not in MEASURED:
+        return None
+    rows = (data.shape == shape) & (data.prompt == PROMPT)
+    high, low = (float(data.ttft_s[rows & (data.rank == rank)].item()) for rank in (HIGHEST, LOWEST))
+    return high / low
 
 
 def table(data: Runs | None) -> str:

@@ -62,7 +62,7 @@ def test_means_are_over_rates_up_to_our_peak() -> None:
     def figures(point, metric: str) -> float:
         return point.x / 2 * (1 if point.series == "fastlibra" else 2)
 
-    found = reductions._cell("chatbot", 50, study, "7B", figures)
+    found = reductions.cell_of("chatbot", 50, study, "7B", figures)
     assert found.peak_rps == pytest.approx({"fastlibra": 1.0, "vllm": 0.5, "slora": 0.5})
     rates = [x for x in study.panel("7B").x if x <= 1]
     assert found.ttft_s["fastlibra"] == pytest.approx([x / 2 for x in rates])
