@@ -7,13 +7,12 @@ that need measured runs are skipped, and named, where those are not there.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
 from experiments.fidelity import base_engine, sheeted, vllm_steps
 from experiments.fidelity.cells import sheets
-from experiments.fidelity.compare import Comparison
-from experiments.fidelity.predict import simulate
 from experiments.fidelity.rows import read
 from experiments.kernels import host, slora
 from experiments.studies import markdown
@@ -102,27 +101,15 @@ def base() -> Iterator[Line]:
 
 def slora_gpus() -> Iterator[Line]:
     """The parts of S-LoRA's engine on GPUs and a model that were measured as a whole."""
-    rows = [row for row in read(measured_file(slora.RUNS)) if row.system == "slora"]
-    for gpu, model in slora.JUDGED:
-        own = [row for row in rows if (row.columns["gpu"], row.model) == (gpu, model)]
-        errors = [Comparison(row, simulate(row, slora.composed(row)), False).error for row in own]
+    for gpu, model, errors in slora.judged(read(measured_file(slora.RUNS))):
         known = "in part known" if (gpu, model) != ("a100_80g", "llama_13b") else "model left out"
         for name in ("throughput", "mean_latency"):
             sizes = [abs(error[name]) for error in errors if name in error]
             yield "S-LoRA's engine", f"{gpu}, {model} ({known})", name.replace("_", " "), sizes
 
 
-def slora_on_an_h100() -> Iterator[Line]:
-    """The parts of S-LoRA's engine on a GPU that none of them is from."""
-    yield from _saturating("S-LoRA's engine", "slora_h100")
-
-
-def v0() -> Iterator[Line]:
-    """The parts of vLLM's V0 engine on a GPU that its host and its LoRA kernels are not from."""
-    yield from _saturating("vLLM's V0 engine", "vllm_v0")
-
-
-def _saturating(part: str, sheet: str) -> Iterator[Line]:
+def saturating(part: str, sheet: str) -> Iterator[Line]:
+    """The parts of an engine on a GPU that neither its host nor its LoRA kernels are from, by a sheet of its runs."""
     section = sheeted.report(sheet, measured_file(sheets()[sheet]["file"]))
     for past, where in ((False, "below saturation"), (True, "past it")):
         rows = [row for row in section.tree["rows"] if row["past_saturation"] == past]
@@ -139,8 +126,8 @@ PARTS: tuple[Callable[[], Iterator[Line]], ...] = (
     form,
     base,
     slora_gpus,
-    slora_on_an_h100,
-    v0,
+    partial(saturating, "S-LoRA's engine", "slora_h100"),
+    partial(saturating, "vLLM's V0 engine", "vllm_v0"),
 )
 
 

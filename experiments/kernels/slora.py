@@ -7,7 +7,7 @@ prints instead by how much an H100's host is faster than an A100's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,16 +93,24 @@ def parts() -> dict[str, float]:
     }
 
 
-def kernels(gpu: str) -> KernelTimes:
+def kernels(gpu: str, model: str = MODEL) -> KernelTimes:
     """Return the base model's kernels on a GPU."""
-    return shipped()[(gpu, SAME_SHAPE[MODEL], 1, engines()["slora"]["kernels"])]
+    return shipped()[(gpu, SAME_SHAPE[model], 1, engines()["slora"]["kernels"])]
 
 
-def composed(row: Row) -> Calibration:
-    """Return the composed calibration of a row's GPU and model."""
-    gpu, model = row.columns["gpu"], row.model
-    times = shipped()[(gpu, SAME_SHAPE[model], 1, engines()["slora"]["kernels"])]
-    return calibration_of(row, compose(times, gpu_named(gpu), model_named(model), "slora"))
+def by_parts(gpu: str, model: str) -> Calibration:
+    """Return the calibration that the parts compose."""
+    return compose(kernels(gpu, model), gpu_named(gpu), model_named(model), "slora")
+
+
+def judged(rows: Iterable[Row]) -> Iterator[tuple[str, str, list[dict[str, float]]]]:
+    """Yield GPUs and models that were measured as a whole, with the errors of their runs by the parts."""
+    of_slora = [row for row in rows if row.system == "slora"]
+    for gpu, model in JUDGED:
+        own = [row for row in of_slora if (row.columns["gpu"], row.model) == (gpu, model)]
+        composed = by_parts(gpu, model)
+        runs = ((row, simulate(row, calibration_of(row, composed))) for row in own)
+        yield gpu, model, [Comparison(row, found, False).error for row, found in runs]
 
 
 def step_ms(own: Calibration, batch: int) -> float:
@@ -114,10 +122,8 @@ def step_ms(own: Calibration, batch: int) -> float:
 def _steps() -> Iterator[str]:
     """Yield decode steps of S-LoRA on the A100 of 80 GB, by parts and as fitted."""
     for model in ("llama_7b", "llama_13b"):
-        times = shipped()[(LOADS, SAME_SHAPE[model], 1, engines()["slora"]["kernels"])]
-        by_parts = compose(times, gpu_named(LOADS), model_named(model), "slora")
-        whole = calibrations.load(f"{LOADS}-{model}-tp1")
-        cells = (f"{step_ms(by_parts, batch):.1f} / {step_ms(whole, batch):.1f}" for batch in STEPS_OF)
+        parts, whole = by_parts(LOADS, model), calibrations.load(f"{LOADS}-{model}-tp1")
+        cells = (f"{step_ms(parts, batch):.1f} / {step_ms(whole, batch):.1f}" for batch in STEPS_OF)
         yield f"{LOADS} {model}, steps of {', '.join(map(str, STEPS_OF))}, ms by parts / as fitted: {', '.join(cells)}"
 
 
@@ -158,9 +164,6 @@ def main(hosts: bool) -> None:
     if not path.exists():
         print(f"skipped: there is no {path}; set SIMLORA_MEASURED_DIR to the folder that has {RUNS}")
         return
-    rows = [row for row in read(path) if row.system == "slora"]
-    for gpu, model in JUDGED:
-        own = [row for row in rows if (row.columns["gpu"], row.model) == (gpu, model)]
-        if own:
-            errors = [Comparison(row, simulate(row, composed(row)), False).error for row in own]
-            print(f"{gpu} {model}, {len(own)} runs: {_medians(errors)}", flush=True)
+    for gpu, model, errors in judged(read(path)):
+        if errors:
+            print(f"{gpu} {model}, {len(errors)} runs: {_medians(errors)}", flush=True)
