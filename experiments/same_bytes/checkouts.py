@@ -29,6 +29,18 @@ def checked(checkout: Path) -> Path:
     return found
 
 
+def run_in(
+    checkout: Path, command: Sequence[str], failure: str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with the code of a checkout. Raises InputError with the last line that it says if it fails."""
+    variables = os.environ | {"PYTHONPATH": str(checkout), **environment}
+    done = subprocess.run(command, cwd=checkout, env=variables, capture_output=True, text=True)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise InputError(f"{checkout} {failure}: {reason}")
+    return done
+
+
 class Worker:
     """A process that simulates with one checkout; `folder` is where it runs and keeps its cache."""
 

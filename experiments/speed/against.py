@@ -10,19 +10,17 @@ slowed least, and as the lowest and the highest of the turns.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.same_bytes.checkouts import PROJECT, checked
+from experiments.same_bytes.checkouts import PROJECT, checked, run_in
 from experiments.speed.scenarios import SCENARIOS
 from experiments.studies.command import option, program
 from simlora.core.checks import whole
-from simlora.core.errors import InputError
 
+PYTHON = (sys.executable, "-c")
 CHILD = """
 import json, sys, time
 time.perf_counter = time.process_time
@@ -40,7 +38,7 @@ LARGE = 1_000_000
 
 def scenarios(checkout: Path) -> list[list[Any]]:
     """Return the name and requests of each scenario that a checkout has. Raises InputError if it has no such list."""
-    return list(json.loads(_output(checkout, [NAMES], "cannot list its scenarios")))
+    return list(json.loads(run_in(checkout, [*PYTHON, NAMES], "cannot list its scenarios").stdout))
 
 
 def cpu_s(checkout: Path, name: str, requests: int) -> float:
@@ -49,22 +47,7 @@ def cpu_s(checkout: Path, name: str, requests: int) -> float:
     Raises InputError if it fails.
     """
     failure = f"cannot measure the scenario '{name}' of {requests:,} requests"
-    return float(_output(checkout, [CHILD, json.dumps([name, requests])], failure))
-
-
-def _output(checkout: Path, script: Sequence[str], failure: str) -> str:
-    """Return what a script prints in a checkout. Raises InputError if it fails."""
-    found = subprocess.run(
-        [sys.executable, "-c", *script],
-        cwd=checkout,
-        env=os.environ | {"PYTHONPATH": str(checkout)},
-        capture_output=True,
-        text=True,
-    )
-    if found.returncode:
-        reason = (found.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise InputError(f"{checkout} {failure}: {reason}")
-    return found.stdout
+    return float(run_in(checkout, [*PYTHON, CHILD, json.dumps([name, requests])], failure).stdout)
 
 
 def line(name: str, requests: int, old_s: Sequence[float], new_s: Sequence[float]) -> str:

@@ -6,15 +6,13 @@ be compiled if this one is. Counts vary by less than a thousandth between runs, 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.same_bytes.checkouts import checked
+from experiments.same_bytes.checkouts import checked, run_in
 from experiments.studies.command import option, program
 from simlora.core.errors import InputError
 
@@ -34,23 +32,11 @@ def instructions(checkout: Path, requests: int) -> int:
     if path is None:
         raise InputError("there is no valgrind, which counts instructions; install it")
     counting = [path, "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(checkout),
-        "PYTHONHASHSEED": "0",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
-    done = subprocess.run(
-        [*counting, sys.executable, "-c", PLAYED, str(requests)],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
+    command = [*counting, sys.executable, "-c", PLAYED, str(requests)]
+    same = {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"}
+    done = run_in(checkout, command, "does not run under valgrind", **same)
     found = COUNTED.search(done.stderr)
-    if done.returncode or found is None:
-        said = done.stderr.strip().splitlines() or ["no reason given"]
-        raise InputError(f"{checkout} does not run under valgrind: {said[-1]}")
+    assert found is not None, done.stderr
     return int(found[1].replace(",", ""))
 
 
