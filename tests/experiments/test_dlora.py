@@ -1,4 +1,4 @@
-"""dLoRA's studies and claims, their seeds, what was measured beside them, and what its figures must show."""
+"""dLoRA's studies, claims and calibrations, their seeds, what was measured, and what its figures must show."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.sweeps.outcome import RAN, Outcome
 from tests.experiments.studied import claims, runs_of
+from tests.experiments.test_claims import a_claim
 
 FOLDER = Path(experiments.dlora.__file__).parent
 STUDIES = read_all(FOLDER)
@@ -74,15 +75,6 @@ def test_the_released_code_is_the_same_in_every_figure() -> None:
 
 
 SPOT = "figure_1 small {} {} throughput_rps"
-COMPUTED = """
-- id: computed
-  where: Figure 1
-  metric: a number of no study
-  kind: {}
-  sense: up_to
-  published: 2.0
-  computed: {}
-"""
 
 
 def row_of(
@@ -96,22 +88,16 @@ def row_of(
     return evaluate("paper", claim, {p.overrides: Outcome(RAN, {"throughput_rps": numbers(p)}) for p in runs})
 
 
-def ratio(*pairs: str, published: str = "2.0", sense: str = "about") -> str:
-    lines = "".join(f"\n    - {pair}" for pair in pairs)
-    return f"""
-- id: a-ratio
-  where: Figure 1
-  metric: one over the other
-  kind: ratio
-  sense: {sense}
-  published: {published}
-  reason: "It was {{figure_1 large fcfs 2 throughput_rps}}."
-  ratios:{lines}
-"""
+def of_kind(kind: str, sense: str = "up_to", **keys: Any) -> str:
+    return a_claim(kind=kind, sense=sense, published=2.0, **keys)
 
 
 def test_over_seeds_a_claim_is_judged_by_means(tmp_path: Path) -> None:
-    text = ratio(f"[{SPOT.format('fcfs', 1)}, {SPOT.format('lcfs', 1)}]")
+    pair, reason = (
+        [SPOT.format(name, 1) for name in ("fcfs", "lcfs")],
+        "It was {figure_1 large fcfs 2 throughput_rps}.",
+    )
+    text = of_kind("ratio", "about", reason=reason, ratios=[pair])
     by_seed = {("fcfs", 3): 1.0, ("fcfs", 4): 9.0, ("lcfs", 3): 1.0, ("lcfs", 4): 1.0}
     row = row_of(tmp_path, text, lambda p: by_seed[p.series, p.settings["seed"]], "seeds: [3, 4]\n")
     assert (row.simulated, row.runs, row.verdict) == (5.0, 4, OFF)
@@ -119,7 +105,7 @@ def test_over_seeds_a_claim_is_judged_by_means(tmp_path: Path) -> None:
 
 
 def test_a_pair_of_curves_is_a_ratio_for_each_x(tmp_path: Path) -> None:
-    text = ratio("[figure_1 small lcfs throughput_rps, figure_1 small fcfs throughput_rps]", sense="up_to")
+    text = of_kind("ratio", ratios=[[f"figure_1 small {name} throughput_rps" for name in ("lcfs", "fcfs")]])
     # lcfs at 1 is left out by the study.
     row = row_of(tmp_path, text, lambda p: {("lcfs", 2): 3.9, ("fcfs", 2): 2.0}[p.series, p.x])
     assert (row.simulated, row.verdict) == (pytest.approx(1.95), HOLDS)
@@ -136,20 +122,19 @@ def test_a_pair_of_curves_is_a_ratio_for_each_x(tmp_path: Path) -> None:
 def test_a_limit_is_the_largest_x_under_a_bound_and_looks_no_further_than_a_point_above(
     tmp_path: Path, first: float, second: float, bound: str, found: float, runs: int
 ) -> None:
-    limit = SPOT.format("fcfs", "<" + bound)
-    text = COMPUTED.format("value", "n").replace("computed: n", f"simulated: {limit}")
+    text = of_kind("value", simulated=SPOT.format("fcfs", "<" + bound))
     row = row_of(tmp_path, text, lambda p: {1: first, 2: second}[p.x])
     assert (row.simulated, row.runs) == (pytest.approx(found), runs)
 
 
 def test_numbers_may_be_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [1.0, 2.3])
-    row = row_of(tmp_path, COMPUTED.format("ratio", "n"))
+    row = row_of(tmp_path, of_kind("ratio", computed="n"))
     assert (row.simulated, row.verdict, row.runs) == ([1.0, 2.3], NEAR, 0)
     monkeypatch.setitem(formulas.NUMBERS, "n", lambda: [2.0])
-    assert row_of(tmp_path, COMPUTED.format("value", "n")).verdict == HOLDS
+    assert row_of(tmp_path, of_kind("value", computed="n")).verdict == HOLDS
     with pytest.raises(InputError, match="computed is 'm'"):
-        row_of(tmp_path, COMPUTED.format("value", "m"))
+        row_of(tmp_path, of_kind("value", computed="m"))
 
 
 # What was measured
@@ -246,7 +231,35 @@ def test_the_command_draws_a_study_and_says_what_it_lacks(
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"figure_12.png", "figure_12.csv"}
 
 
-# Calibrations without a measurement, and what is no run
+# Calibrations, and what is no run
+
+
+SEVEN = calibrations.load(calibration.name(*calibration.MEASURED))
+
+
+def test_an_iteration_takes_15_ms_merged_27_ms_unmerged_and_a_switch_20_ms() -> None:
+    assert calibration.iteration_s(SEVEN, merged=True) == pytest.approx(15e-3, rel=1e-4)
+    assert calibration.iteration_s(SEVEN, merged=False) == pytest.approx(27e-3, rel=1e-4)
+    assert calibration.switch_s(SEVEN) == pytest.approx(20e-3, rel=1e-4)
+
+
+def test_where_the_gpu_is_the_bottleneck_the_adapters_take_what_figure_5_says() -> None:
+    assert calibration.lora_cost() == [calibration.prefill_share(SEVEN, adapters=16)]
+    assert calibration.prefill_share(SEVEN, adapters=16) == pytest.approx(0.389, rel=1e-4)
+    assert calibration.prefill_share(SEVEN, adapters=8) == pytest.approx(0.389 / 2, rel=1e-4)
+
+
+def test_larger_models_take_longer_by_their_layers_and_weights() -> None:
+    ours = [SEVEN, *(calibrations.load(calibration.name(*each)) for each in calibration.DERIVED)]
+    merged_ms = [1e3 * calibration.iteration_s(each, True) for each in ours]
+    assert merged_ms == pytest.approx([15, 25.6, 49.2], abs=0.05)
+    lora_ms = [1e3 * calibration.iteration_s(each, False) for each in ours]
+    assert [lora - base for lora, base in zip(lora_ms, merged_ms, strict=True)] == pytest.approx(
+        [12, 12 * 40 / 32, 12 * 80 / 32], rel=0.01
+    )
+    # 6.5 and 12.7 billion weights are adapted, and a quarter of 68.5.
+    switched = [calibration.switch_s(each) for each in ours]
+    assert switched == pytest.approx([20e-3, 20e-3 * 12.69 / 6.476, 20e-3 * 68.45 / 4 / 6.476], rel=0.001)
 
 
 def test_a_what_if_calibration_is_longer_by_its_milliseconds_and_nothing_else() -> None:
@@ -263,10 +276,6 @@ def test_the_example_of_section_4_2_comes_out_exactly() -> None:
     assert slower.example_ms("dlora_unmerged_only") == 300
     assert slower.example_ms("dlora_merged_only") == 250
     assert [comparison.passed for comparison in FORMULAS["dlora_switch"]()] == [True, True]
-
-
-def test_what_adapters_add_to_a_prefill_is_what_figure_5_says() -> None:
-    assert calibration.lora_cost() == [pytest.approx(0.389, rel=1e-4)]
 
 
 def test_busy_and_memory_are_shares_of_the_time_until_the_last_arrival() -> None:

@@ -12,7 +12,7 @@ import pytest
 from experiments.fastlibra import calibration, ideal, over_time, reductions
 from experiments.fastlibra.reductions import Cell
 from experiments.profiles.build import Entry, summed
-from experiments.profiles.scaling import Setting, gpu, model
+from experiments.profiles.scaling import gpu, model, setting
 from experiments.studies.reading import measured_dir
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
@@ -171,7 +171,7 @@ def test_no_token_takes_less_than_its_arithmetic(shape: str, tp: int) -> None:
 def test_scaling_operators_one_by_one_gives_the_same(shape: str, tp: int) -> None:
     """Coefficients are scaled here, and there every operator's own times."""
     name, file = OPERATORS[shape]
-    target, source = calibration.setting(shape, tp), Setting(gpu("a100_80g"), model(name), tp)
+    target, source = calibration.setting(shape, tp), setting("a100_80g", name, tp)
     built = summed(Entry(target, source, file, "", None, ("", "")), PROFILES).coefficients
     for phase in ("prefill", "decode"):
         built[f"{phase}.intercept_s"] += calibration.host_s(target.model.layers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from experiments.profiles import __main__ as command
 from experiments.profiles import build, compare, scaling, sums, tables
-from experiments.profiles.scaling import Setting, gpu, model, pass_s, scaled
+from experiments.profiles.scaling import model, pass_s, scaled, setting
 from experiments.profiles.tables import EMBEDDING, MATRICES, VECTORS
 from experiments.studies.reading import measured_dir
 from simlora.api import simulate
@@ -32,13 +31,6 @@ NEEDS_PROFILES = pytest.mark.skipif(
     not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}; set SIMLORA_MEASURED_DIR"
 )
 OURS = [name for name in calibrations.names() if name in build.entries()]
-
-
-def write(path: Path, rows: list[dict[str, object]]) -> None:
-    with path.open("w", newline="") as file:
-        table = csv.DictWriter(file, list(rows[0]))
-        table.writeheader()
-        table.writerows(rows)
 
 
 def operator_rows() -> Iterator[dict[str, object]]:
@@ -101,8 +93,8 @@ def write_profiles(made: Path) -> Path:
         ("iterations", iteration_rows),
     ):
         for table in plan[kind].values():
-            write(made / table["file"], list(rows()))
-    write(made / plan["attention"]["file"], list(attention_rows()))
+            pd.DataFrame(rows()).to_csv(made / table["file"], index=False)
+    pd.DataFrame(attention_rows()).to_csv(made / plan["attention"]["file"], index=False)
     return made
 
 
@@ -185,7 +177,7 @@ def test_a_table_that_is_not_one_is_named(text: str | None, says: str, tmp_path:
 def test_a_batch_that_was_faster_than_half_of_it_did_not_run_as_one(tmp_path: Path) -> None:
     rows = [row for row in iteration_rows() if row["tensor_parallel"] == 2]
     next(row for row in rows if row["batch_size"] == 8)["prompt_time"] = 1.0
-    write(tmp_path / "t.csv", rows)
+    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
     read = tables.iterations(tmp_path / "t.csv", "llama2-70b", "a100-80gb", 2)
     assert sorted(read.batch.unique()) == [1, 2, 4, 32]
     with pytest.raises(InputError, match="no rows for llama2-70b on a100-80gb with tensor_parallel 3"):
@@ -213,14 +205,14 @@ def test_every_octave_has_the_same_say() -> None:
 
 
 def test_scaling_to_the_same_setting_changes_nothing(folder: Path) -> None:
-    here = Setting(gpu("a100_80g"), model("llama_2_7b"), 2)
+    here = setting("a100_80g", "llama_2_7b", 2)
     table = tables.operators(folder / "vidur_llama2-7b_a100_mlp.csv").xs(2, level="tp")
     pd.testing.assert_frame_equal(scaled(table, here, here), table[[*MATRICES, *VECTORS, EMBEDDING]])
 
 
 def test_a_memory_bound_product_goes_by_bytes_and_a_compute_bound_one_by_arithmetic(folder: Path) -> None:
-    here = Setting(gpu("a100_80g"), model("llama_2_7b"), 1)
-    there = Setting(gpu("a100_40g"), model("llama_2_70b"), 1)
+    here = setting("a100_80g", "llama_2_7b", 1)
+    there = setting("a100_40g", "llama_2_70b", 1)
     table = tables.operators(folder / "vidur_llama2-7b_a100_mlp.csv").xs(1, level="tp")
     ratio = scaled(table, here, there)["mlp_up_proj"] / table["mlp_up_proj"]
     weights = 8192 * 28672 / (4096 * 11008)
@@ -229,7 +221,7 @@ def test_a_memory_bound_product_goes_by_bytes_and_a_compute_bound_one_by_arithme
 
 
 def test_attention_is_shared_by_heads_and_read_by_bytes() -> None:
-    one, four = (Setting(gpu("a100_80g"), model("llama_2_7b"), tp) for tp in (1, 4))
+    one, four = (setting("a100_80g", "llama_2_7b", tp) for tp in (1, 4))
     fitted = {"decode.per_context_token_s": 1.0, "prefill.per_token_sq_s": 1.0, "decode.intercept_s": 1.0}
     assert scaling.attention(fitted, one, four) == {
         "decode.per_context_token_s": 0.25,
@@ -240,10 +232,10 @@ def test_attention_is_shared_by_heads_and_read_by_bytes() -> None:
 
 def test_lora_goes_by_layers_bytes_and_degree() -> None:
     own = calibrations.load("a100_80g-llama_7b-tp1")
-    source = Setting(gpu("a100_80g"), model("llama_7b"), 1)
+    source = scaling.described(own)
     loras = {name: value for name, value in own.coefficients.items() if name.split(".")[0] in scaling.LORA}
     assert scaling.lora(own, source, source) == loras
-    found = scaling.lora(own, source, Setting(gpu("a100_80g"), model("llama_70b_m"), 4))
+    found = scaling.lora(own, source, setting("a100_80g", "llama_70b_m", 4))
     rank_sum, launches = "kernels.mbgmv.decode.per_rank_sum_s", "kernels.mbgmv.decode.intercept_s"
     assert found[rank_sum] == pytest.approx(loras[rank_sum] * 2.0 * 80 / 32 / 4)
     assert found[launches] == pytest.approx(loras[launches] * 80 / 32)
@@ -258,7 +250,7 @@ def test_more_gpus_never_take_longer_without_communication(folder: Path) -> None
 
 
 def test_the_head_is_priced_by_its_weights() -> None:
-    target = Setting(gpu("a100_80g"), model("llama_2_7b"), 1)
+    target = setting("a100_80g", "llama_2_7b", 1)
     nothing = dict.fromkeys((*MATRICES, *VECTORS, EMBEDDING), 0.0) | {"mlp_up_proj": 1.0}
     table = pd.DataFrame([nothing], index=pd.Index([8], name="tokens"))
     assert pass_s(table, target)[8] == pytest.approx(32 + 32000 / (2 * 11008))
