@@ -21,7 +21,7 @@ from simlora.engine.cluster.independent import independent
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.kv_tiers_config import KvTiersConfig
-from simlora.engine.scenario import ClusterConfig, Kind, Scenario
+from simlora.engine.scenario import Kind, Scenario
 from simlora.policies.eviction.latest import Latest
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.on_demand import OnDemand
@@ -46,6 +46,8 @@ Make = Callable[[], Scenario]
 TIMES = ("admitted_s", "first_token_s", "finish_s")
 WITHIN_S = 1e-6
 """How much times may differ that come from other sums; those of the engine are exact to 1e-9."""
+WITHOUT_SECONDS = {"scheduler": Fcfs, "loader": Cached, "eviction": Lru}
+"""Policies that know no seconds of their own."""
 LATER_S, MOMENTS_PER_S = 2.0**12, 2.0**20
 TWICE = 2
 
@@ -95,22 +97,30 @@ def _none(different: Any, one: pd.DataFrame, other: pd.DataFrame, name: str) -> 
 # What a scenario is made of ------------------------------------------------------------------
 
 
-def calm(cluster: ClusterConfig) -> ClusterConfig:
-    """Return a cluster in which nothing goes wrong, and all is known at once."""
-    unlimited = replace(cluster, max_outstanding=None, adapter_rps=None)
-    return replace(unlimited, failures=(), stragglers=(), slow_links=(), status_every_s=0.0)
+def but(scenario: Scenario, **changes: Any) -> Scenario:
+    """Return a scenario with some fields changed: a mapping changes fields of the part of that name."""
+    parts = {
+        name: replace(getattr(scenario, name), **change) if isinstance(change, dict) else change
+        for name, change in changes.items()
+    }
+    return replace(scenario, **parts)
+
+
+CALM = {"max_outstanding": None, "adapter_rps": None, "failures": (), "stragglers": (), "slow_links": ()}
+"""A cluster in which nothing goes wrong, and no request is turned away."""
 
 
 def quiet(scenario: Scenario) -> Scenario:
     """Return a scenario in which nothing happens at times of its own: all that does, requests bring about."""
-    policies = replace(scenario.policies, migration=Stay())
-    if policies.placement.period_s is not None:
-        policies = replace(policies, placement=ReplicateAll())
-    return replace(
+    placement = scenario.policies.placement
+    return but(
         scenario,
-        cluster=calm(scenario.cluster),
-        policies=policies,
-        scaling=replace(scenario.scaling, autoscaler=Fixed()),
+        cluster={**CALM, "status_every_s": 0.0},
+        policies={
+            "migration": Stay(),
+            "placement": placement if placement.period_s is None else ReplicateAll(),
+        },
+        scaling={"autoscaler": Fixed()},
         clients=Clients(),
         until_s=None,
         until_missed=None,
@@ -119,13 +129,10 @@ def quiet(scenario: Scenario) -> Scenario:
 
 def steady(scenario: Scenario) -> Scenario:
     """Return a quiet scenario whose requests are routed in turn to replicas that have all adapters."""
-    scenario = quiet(scenario)
-    return replace(
-        scenario,
-        cluster=replace(scenario.cluster, adapter_pool="replicated", host_memory_bytes=None),
-        policies=replace(
-            scenario.policies, router=RoundRobin(), decode_router=RoundRobin(), placement=ReplicateAll()
-        ),
+    return but(
+        quiet(scenario),
+        cluster={"adapter_pool": "replicated", "host_memory_bytes": None},
+        policies={"router": RoundRobin(), "decode_router": RoundRobin(), "placement": ReplicateAll()},
     )
 
 
@@ -150,12 +157,12 @@ def without_adapters(trace: Trace) -> Trace:
 def exact(scenario: Scenario) -> Scenario:
     """Return a scenario whose requests arrive at multiples of 2**-20 s, which stay as far apart when they are moved."""
     arrival_s = np.round(scenario.trace.arrival_s * MOMENTS_PER_S) / MOMENTS_PER_S
-    return replace(scenario, trace=replace(scenario.trace, arrival_s=arrival_s))
+    return but(scenario, trace={"arrival_s": arrival_s})
 
 
 def moved(scenario: Scenario, by_s: float) -> Scenario:
     """Return a scenario in which all comes so much later."""
-    return replace(scenario, trace=replace(scenario.trace, arrival_s=scenario.trace.arrival_s + by_s))
+    return but(scenario, trace={"arrival_s": scenario.trace.arrival_s + by_s})
 
 
 # The laws ------------------------------------------------------------------------------------
@@ -199,16 +206,12 @@ def renumbered(scenario: Scenario, order: Any) -> Scenario:
     """
     trace, back = scenario.trace, np.argsort(order)
     lookup = np.append(order, BASE_MODEL)  # of the base model, which is the last by -1
-    history = None if trace.history_rps is None else trace.history_rps[back]
-    return replace(
-        scenario,
-        trace=replace(
-            trace,
-            adapter=lookup[trace.adapter],
-            adapters=tuple(trace.adapters[at] for at in back),
-            history_rps=history,
-        ),
-    )
+    adapters = {
+        "adapter": lookup[trace.adapter],
+        "adapters": tuple(trace.adapters[at] for at in back),
+        "history_rps": None if trace.history_rps is None else trace.history_rps[back],
+    }
+    return but(scenario, trace=adapters)
 
 
 def _renamed(make: Make) -> None:
@@ -219,9 +222,9 @@ def _renamed(make: Make) -> None:
         replace(each, name=trace.adapters[at].name) for each, at in zip(trace.adapters, order, strict=True)
     )
     targets = scenario.ttft_targets_s  # which go with the adapters to their new places
-    other = replace(
+    other = but(
         make(),
-        trace=replace(trace, adapters=specs),
+        trace={"adapters": specs},
         ttft_targets_s=None if targets is None else np.append(targets[:-1][np.argsort(order)], targets[-1]),
     )
     same(table(scenario), table(other))
@@ -230,14 +233,12 @@ def _renamed(make: Make) -> None:
 def _unused(make: Make) -> None:
     scenario = make()
     trace, targets = scenario.trace, scenario.ttft_targets_s
-    history = None if trace.history_rps is None else np.append(trace.history_rps, 0.0)
     ranks = {adapter.rank for adapter in trace.adapters} or {8}
-    more = replace(
-        trace,
-        adapters=(*trace.adapters, AdapterSpec("that no request uses", min(ranks))),
-        history_rps=history,
-    )
-    other = replace(
+    more = {
+        "adapters": (*trace.adapters, AdapterSpec("that no request uses", min(ranks))),
+        "history_rps": None if trace.history_rps is None else np.append(trace.history_rps, 0.0),
+    }
+    other = but(
         scenario,
         trace=more,
         ttft_targets_s=None if targets is None else np.insert(targets, len(targets) - 1, inf),
@@ -273,8 +274,7 @@ def taken(trace: Trace, places: NDArray[np.int64], later_s: Any = 0.0) -> Trace:
 def _doubled(make: Make) -> None:
     scenario = steady(make())
     trace = taken(scenario.trace, np.repeat(np.arange(len(scenario.trace)), TWICE))
-    cluster = replace(scenario.cluster, replicas=TWICE * scenario.cluster.replicas)
-    both = table(replace(scenario, trace=trace, cluster=cluster))
+    both = table(but(scenario, trace=trace, cluster={"replicas": TWICE * scenario.cluster.replicas}))
     once = table(steady(make()))
     for copy in range(TWICE):
         same(once, both.iloc[copy::TWICE].reset_index(drop=True), within_s=0.0)
@@ -283,14 +283,12 @@ def _doubled(make: Make) -> None:
 def _idle_incidents(make: Make) -> None:
     plain = table(quiet(make()))
     after_s = float(np.nanmax(plain["finish_s"].to_numpy(), initial=0.0)) + LATER_S
-    scenario = quiet(make())
-    cluster = replace(
-        scenario.cluster,
-        failures=(Failure(host=0, at_s=after_s),),
-        stragglers=(Straggler(replica=0, at_s=0.25, until_s=2.0, factor=1.0),),
-        slow_links=(SlowLink(host=0, at_s=0.25, until_s=2.0, factor=1.0),),
-    )
-    same(plain, table(replace(scenario, cluster=cluster)))
+    incidents = {
+        "failures": (Failure(host=0, at_s=after_s),),
+        "stragglers": (Straggler(replica=0, at_s=0.25, until_s=2.0, factor=1.0),),
+        "slow_links": (SlowLink(host=0, at_s=0.25, until_s=2.0, factor=1.0),),
+    }
+    same(plain, table(but(quiet(make()), cluster=incidents)))
 
 
 def _more_gpus(make: Make) -> None:
@@ -298,18 +296,15 @@ def _more_gpus(make: Make) -> None:
 
     def of(factor: int) -> pd.DataFrame:
         scenario = steady(make())
-        replica = replace(scenario.replica, max_num_seqs=1, prefix_caching=False, host_kv_tokens=0)
         replicas = factor * scenario.cluster.replicas
-        cluster = replace(scenario.cluster, replicas=replicas, replica_groups=(), kv_tiers=KvTiersConfig())
-        return table(
-            replace(
-                scenario,
-                trace=without_adapters(scenario.trace),
-                replica=replica,
-                cluster=cluster,
-                policies=replace(scenario.policies, scheduler=Fcfs, loader=Cached, eviction=Lru),
-            )
+        changed = but(
+            scenario,
+            trace=without_adapters(scenario.trace),
+            replica={"max_num_seqs": 1, "prefix_caching": False, "host_kv_tokens": 0},
+            cluster={"replicas": replicas, "replica_groups": (), "kv_tiers": KvTiersConfig()},
+            policies=WITHOUT_SECONDS,
         )
+        return table(changed)
 
     few, many = of(1), of(TWICE)
     _none((few["status"] != many["status"]).to_numpy(), few, many, "status")
@@ -320,16 +315,13 @@ def _more_gpus(make: Make) -> None:
 def _of_kinds(make: Make) -> None:
     scenario = make()
     kind = Kind(replicas=1, replica=scenario.replica, calibration=scenario.calibration, gpu=scenario.gpu)
-    cluster = replace(scenario.cluster, replica_groups=(kind,))
-    same(table(make()), table(replace(scenario, cluster=cluster)), within_s=0.0)
+    same(table(make()), table(but(scenario, cluster={"replica_groups": (kind,)})), within_s=0.0)
 
 
 def _one_replica(make: Make) -> None:
     def behind(router: Any) -> pd.DataFrame:
-        scenario = steady(make())
-        cluster = replace(scenario.cluster, replicas=1, replicas_per_host=1, replica_groups=())
-        policies = replace(scenario.policies, router=router)
-        return table(replace(scenario, cluster=cluster, policies=policies))
+        one = {"replicas": 1, "replicas_per_host": 1, "replica_groups": ()}
+        return table(but(steady(make()), cluster=one, policies={"router": router}))
 
     first = behind(RoundRobin())
     for router in (MostIdle(), FirstFit(), AdapterAffinity(), Random()):
@@ -345,9 +337,7 @@ def _twice_as_slow(make: Make) -> None:
 
 def _plain(scenario: Scenario) -> Scenario:
     """Return a steady scenario without policies that know seconds of their own."""
-    scenario = steady(scenario)
-    policies = replace(scenario.policies, scheduler=Fcfs, loader=Cached, eviction=Lru)
-    return replace(scenario, policies=policies, ttft_targets_s=None)
+    return but(steady(scenario), policies=WITHOUT_SECONDS, ttft_targets_s=None)
 
 
 def slowed(tree: Any, by: float, name: str = "") -> Any:
