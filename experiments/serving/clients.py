@@ -97,14 +97,8 @@ def aiperf(asked: Asked, program: str) -> Measured:
     """Measure by NVIDIA's AIPerf."""
     _called(
         [
-            *(
-                program,
-                "profile",
-                "--model",
-                ",".join(asked.adapters),
-                "--model-selection-strategy",
-                "random",
-            ),
+            *(program, "profile", "--model", ",".join(asked.adapters)),
+            *("--model-selection-strategy", "random"),
             *("--url", asked.address, "--endpoint-type", "completions", "--streaming", "--ui", "none"),
             *("--request-count", str(asked.requests), "--request-rate", str(asked.rate_rps)),
             *("--random-seed", "0", "--synthetic-input-tokens-mean", str(len(PROMPT))),
@@ -162,15 +156,8 @@ def locust(asked: Asked, program: str) -> Measured:
     }
     _called(
         [
-            *(
-                program,
-                "--locustfile",
-                str(LOCUSTFILE),
-                "--headless",
-                "--only-summary",
-                "--host",
-                asked.address,
-            ),
+            *(program, "--locustfile", str(LOCUSTFILE), "--headless", "--only-summary"),
+            *("--host", asked.address),
             *("--users", str(USERS), "--spawn-rate", str(asked.rate_rps), "--stop-timeout", "600"),
         ],
         LOCUST_ASKED=json.dumps(wanted),

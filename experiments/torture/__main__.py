@@ -18,6 +18,7 @@ import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -26,12 +27,11 @@ from joblib import Parallel, delayed
 
 from experiments.same_bytes.calibration import written
 from experiments.same_bytes.drawing import drawn
+from experiments.scenarios import scenario
 from experiments.studies.command import option, program
 from experiments.torture.laws import LAWS, Broken, Make
-from simlora.api.preparing import composed, ready
 from simlora.core.checks import choice, number, whole
 from simlora.core.errors import InputError
-from simlora.engine.scenario import Scenario
 
 FOUND = 1
 LIMIT_S, WAITS_S = 300, 6000
@@ -62,11 +62,7 @@ def _numbers(first: int, most: int | None, until_s: float) -> Iterator[int]:
 
 def tried(seed: int, number: int, laws: Sequence[str], calibration: Path) -> list[Tried]:
     """Try laws of one scenario."""
-    overrides = drawn(seed, number, calibration).overrides
-
-    def make() -> Scenario:
-        return ready(*composed(overrides)).scenario
-
+    make = partial(scenario, drawn(seed, number, calibration).overrides)
     return [_one(make, number, name) for name in laws]
 
 

@@ -84,6 +84,7 @@ def test_a_folder_that_cannot_be_made_is_said_before_anything_is_done(
         ("loraserve.calibration", [], "there is no loraserve_single_request.csv"),
         ("mutation.__main__", ["--rooms", "memory", "--only", "nowhere"], "--only is 'nowhere'"),
         ("profiles.__main__", [], "there are no profiles in"),
+        ("profiles.__main__", ["a40-llama_2_7b-tp3"], "no plan for 'a40-llama_2_7b-tp3'; did you mean"),
         ("speed.__main__", ["--json", "/nowhere/x"], "cannot be written: No such file"),
         ("speed.against", ["/dev"], "has no simlora/__init__.py"),
         ("speed.counts", ["--requests", "0"], "--requests is 0"),

@@ -170,21 +170,14 @@ def load(shape: str, tp: int) -> Calibration:
     return calibrations.load(fitting.name(shape, tp))
 
 
-def chosen(shape: str, tp: int, *overrides: str) -> list[str]:
-    own = [f"gpu={fitting.GPU}", f"model={shape}", f"replica.tp={tp}", f"engine={fitting.ENGINE}"]
-    return [*own, *overrides]
-
-
 def one_request(shape: str, tp: int, prompt: int, rank: int) -> list[str]:
-    count = ["workload.duration_s=null", "workload.requests=1", "workload.adapters=1"]
-    lengths = {"prompt_tokens": prompt, "output_tokens": OUTPUT_TOKENS}
-    fixed = [
-        override
-        for key, tokens in lengths.items()
-        for override in (f"workload/{key}=fixed", f"workload.{key}.tokens={tokens}")
+    return [
+        *(f"gpu={fitting.GPU}", f"model={shape}", f"replica.tp={tp}", f"engine={fitting.ENGINE}"),
+        *("workload=synthetic", "workload.duration_s=null", "workload.requests=1"),
+        *("workload.adapters=1", f"workload.ranks=[{rank}]", "report=false", "timeline=false"),
+        *("workload/prompt_tokens=fixed", f"workload.prompt_tokens.tokens={prompt}"),
+        *("workload/output_tokens=fixed", f"workload.output_tokens.tokens={OUTPUT_TOKENS}"),
     ]
-    files = ["report=false", "timeline=false"]
-    return chosen(shape, tp, "workload=synthetic", *count, f"workload.ranks=[{rank}]", *fixed, *files)
 
 
 @measured

@@ -150,11 +150,6 @@ def test_everything_in_the_plan_can_be_made(name: str, folder: Path, tmp_path: P
     assert command.line(built).startswith(name)
 
 
-def test_an_unknown_name_gets_the_nearest(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert command.main(["h100_80g-llama_2_7b-tp3", "--profiles", str(folder)]) == 2
-    assert "no plan for 'h100_80g-llama_2_7b-tp3'; did you mean" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "text, says",
     [
