@@ -62,8 +62,8 @@ def setting(shape: str, tp: int, peer_link: str | None = None) -> Setting:
 
 def coefficients(shape: str, tp: int, peer_link: str | None = None) -> dict[str, float]:
     """Return the coefficients of a calibration by dotted name."""
-    target, kernels = setting(shape, tp, peer_link), calibrations.load(KERNELS)
-    lora = scaling.lora(kernels, described(kernels), target)
+    target = setting(shape, tp, peer_link)
+    lora = scaling.lora(calibrations.load(KERNELS), target)
     found = {name: value for name, value in lora.items() if not name.startswith(UNUSED)}
     for copied in ("bytes_per_s", "kv_bytes_per_s"):
         found[f"adapter_load.{copied}"] = LINK_SHARE * target.gpu.host_link.bytes_per_s

@@ -128,9 +128,8 @@ def scaled(source: Calibration, target: Setting) -> dict[str, float]:
     found = roofline.iterations(source, target)
     theirs_s = roofline.host_s(target.model.layers)  # dLoRA's, which comes with them
     found |= {one: found[one] - theirs_s for one in ("prefill.intercept_s", "decode.intercept_s")}
-    reference, cores = calibrations.load(SLORA), calibrations.load(CPU_LORA)
-    found |= scaling.lora(reference, described(reference), target)
-    return found | scaling.cpu_lora(cores, model(cores.model), target.model)
+    found |= scaling.lora(calibrations.load(SLORA), target)
+    return found | scaling.cpu_lora(calibrations.load(CPU_LORA), target.model)
 
 
 def between(shape: str, tp: int, coefficient: str) -> float:

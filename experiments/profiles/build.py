@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.profiles import scaling, sums, tables
-from experiments.profiles.scaling import Setting, described, gpu, model, setting
+from experiments.profiles.scaling import Setting, gpu, setting
 from experiments.profiles.sums import Fit
 from experiments.studies.reading import load as read_sheet
 from simlora.calibrate.calibration_file import derived, written
@@ -158,14 +158,14 @@ def _with_the_rest(entry: Entry, folder: Path, base: Built, all_reduces: int) ->
         if scaled_from:
             derived["collectives"] = scaled_from
     reference = load(plan()["reference"]["calibration"])
-    lora = scaling.lora(reference, described(reference), entry.target)
+    lora = scaling.lora(reference, entry.target)
     derived |= {
         section: f"{reference.path}: {scaling.SAYS[section]}"
         for section in scaling.LORA
         if any(name.startswith(f"{section}.") for name in lora)
     }
     on_host = load(plan()["cpu_lora"]["calibration"])
-    lora |= scaling.cpu_lora(on_host, model(on_host.model), entry.target.model)
+    lora |= scaling.cpu_lora(on_host, entry.target.model)
     derived["cpu_lora"] = f"{on_host.path}: {scaling.SAYS['cpu_lora']}"
     return Built(entry, coefficients | lora, fits, derived)
 

@@ -131,13 +131,14 @@ SAYS = {
 }
 
 
-def lora(reference: Calibration, source: Setting, target: Setting) -> dict[str, float]:
-    """Return the LoRA coefficients of `target`, from those of `reference`, which describes `source`.
+def lora(reference: Calibration, target: Setting) -> dict[str, float]:
+    """Return the LoRA coefficients of `target`, from those of `reference`.
 
     A launch is a launch on every GPU, so what does not grow with the work goes by the layers. What grows is bound by
     the adapters' and the activations' bytes, of which each GPU has its share, over the memory bandwidth. The rate of
     a load stays: many small copies are what bounds it, far below the link. A merge writes all weights that it adapts.
     """
+    source = described(reference)
     layers = target.model.layers / source.model.layers
     bandwidth = source.gpu.memory_bandwidth_bytes_per_s / target.gpu.memory_bandwidth_bytes_per_s
     per_rank = target.model.adapter_bytes(1) / source.model.adapter_bytes(1)
@@ -159,12 +160,13 @@ def lora(reference: Calibration, source: Setting, target: Setting) -> dict[str, 
     return found
 
 
-def cpu_lora(reference: Calibration, source: ModelShape, target: ModelShape) -> dict[str, float]:
-    """Return what a layer of `target` takes on CPU cores, from what one of `source` does: by its adapters' width.
+def cpu_lora(reference: Calibration, target: ModelShape) -> dict[str, float]:
+    """Return what a layer of `target` takes on CPU cores, from what one of `reference` does: by its adapters' width.
 
     That is for q, k, v and o, of which the reference has as many as it was measured with. Cores, and what it takes GPU
     and CPU to agree, are those of the reference.
     """
+    source = model(reference.model)
     wide = (target.adapter_bytes(1) / target.layers) / (source.adapter_bytes(1, CPU_MODULES) / source.layers)
     return {
         name: value * (wide if ".per_token" in name else 1.0)

@@ -227,10 +227,9 @@ def test_attention_is_shared_by_heads_and_read_by_bytes() -> None:
 
 def test_lora_goes_by_layers_bytes_and_degree() -> None:
     own = calibrations.load("a100_80g-llama_7b-tp1")
-    source = scaling.described(own)
     loras = {name: value for name, value in own.coefficients.items() if name.split(".")[0] in scaling.LORA}
-    assert scaling.lora(own, source, source) == loras
-    found = scaling.lora(own, source, setting("a100_80g", "llama_70b_m", 4))
+    assert scaling.lora(own, scaling.described(own)) == loras
+    found = scaling.lora(own, setting("a100_80g", "llama_70b_m", 4))
     rank_sum, launches = "kernels.mbgmv.decode.per_rank_sum_s", "kernels.mbgmv.decode.intercept_s"
     assert found[rank_sum] == pytest.approx(loras[rank_sum] * 2.0 * 80 / 32 / 4)
     assert found[launches] == pytest.approx(loras[launches] * 80 / 32)
