@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
 
@@ -31,6 +31,10 @@ NEEDS_PROFILES = pytest.mark.skipif(
     not PROFILES.is_dir(), reason=f"no published profiles in {PROFILES}; set SIMLORA_MEASURED_DIR"
 )
 OURS = [name for name in calibrations.names() if name in build.entries()]
+
+
+def write(path: Path, rows: Iterable[dict[str, object]]) -> None:
+    pd.DataFrame(rows).to_csv(path, index=False)
 
 
 def operator_rows() -> Iterator[dict[str, object]]:
@@ -93,8 +97,8 @@ def write_profiles(made: Path) -> Path:
         ("iterations", iteration_rows),
     ):
         for table in plan[kind].values():
-            pd.DataFrame(rows()).to_csv(made / table["file"], index=False)
-    pd.DataFrame(attention_rows()).to_csv(made / plan["attention"]["file"], index=False)
+            write(made / table["file"], rows())
+    write(made / plan["attention"]["file"], attention_rows())
     return made
 
 
@@ -172,7 +176,7 @@ def test_a_table_that_is_not_one_is_named(text: str | None, says: str, tmp_path:
 def test_a_batch_that_was_faster_than_half_of_it_did_not_run_as_one(tmp_path: Path) -> None:
     rows = [row for row in iteration_rows() if row["tensor_parallel"] == 2]
     next(row for row in rows if row["batch_size"] == 8)["prompt_time"] = 1.0
-    pd.DataFrame(rows).to_csv(tmp_path / "t.csv", index=False)
+    write(tmp_path / "t.csv", rows)
     read = tables.iterations(tmp_path / "t.csv", "llama2-70b", "a100-80gb", 2)
     assert sorted(read.batch.unique()) == [1, 2, 4, 32]
     with pytest.raises(InputError, match="no rows for llama2-70b on a100-80gb with tensor_parallel 3"):
