@@ -248,7 +248,7 @@ Settings = make_dataclass(
 class Case(Settings):
     """A scenario as numbers and names: the engine's own settings, some with small numbers, and what else there is."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Row, ...] = ()
     ranks: tuple[int, ...] = (1, 2, 4)
     capacity: int = 1000
     max_num_batched_tokens: int = 1000
@@ -290,6 +290,10 @@ class Case(Settings):
     def but(self, **changes: object) -> Case:
         """The same case with something else."""
         return replace(self, **changes)  # type: ignore[arg-type]
+
+    def of(self, *rows: Row, **changes: object) -> Case:
+        """The same case for these rows, with something else."""
+        return self.but(rows=rows, **changes)
 
     def behind(self, first: tuple[Row, ...]) -> Case:
         """The same case behind other requests."""
@@ -397,8 +401,8 @@ class Case(Settings):
         return self.run(**how).requests()
 
     def serve(self, *rows: Row, **changes: object) -> pd.DataFrame:
-        """The same for these rows, with something else."""
-        return self.but(rows=rows, **changes).table()
+        """The requests of such a case, as they ended."""
+        return self.of(*rows, **changes).table()
 
 
 # Drawing cases ------------------------------------------------------------------------------

@@ -12,9 +12,7 @@ from tests.engine.by_hand import FLUSH_S, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import TINY, Case, Row
 
-CASE = Case(
-    rows=(), ranks=(1, 1, 2), kernel="merged", loader="cached", max_wait_tokens=0, adapter_memory="contiguous"
-)
+CASE = Case(ranks=(1, 1, 2), kernel="merged", loader="cached", max_wait_tokens=0, adapter_memory="contiguous")
 TWO = (Row(0.0, 0, 4, 9, 9), Row(2**-10, 1, 4, 9, 9))
 
 

@@ -13,7 +13,7 @@ from tests.engine.cases import Case, Row
 SLOW = {**C, "adapter_load.latency_s": 0.5}
 """Half a second a load: several steps."""
 SLOW_S = 0.5 + 64 / 2**14
-CASE = Case(rows=(), kernel="merged", loader="asynchronous", max_wait_tokens=0)
+CASE = Case(kernel="merged", loader="asynchronous", max_wait_tokens=0)
 """LoRA itself costs nothing: iterations and loads remain."""
 BESIDE = Row(0.0, None, 4, 60, 60), Row(2**-6, 0, 4, 1, 1)
 """The second comes during the prefill of the first, which decodes long."""
@@ -94,7 +94,6 @@ def test_on_arrival_a_load_begins_when_its_request_comes_not_when_it_is_admitted
 # Ahead of requests ----------------------------------------------------------------------------
 
 FORECAST = Case(
-    rows=(),
     ranks=(1,) * 3,
     kernel="merged",
     loader="predictive",

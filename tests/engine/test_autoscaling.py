@@ -39,9 +39,11 @@ class Seeing(Scripted):
         return super().replicas(view)
 
 
-def case(rows: tuple[Row, ...], scaler: Autoscaler | str, **changes: object) -> Case:
-    known = {"ranks": (1, 1), "replicas": 3, "kernel": "merged", "reserve": "full", "router": "most_idle"}
-    return Case(rows=rows, autoscaler=scaler, boot_s=BOOT_S).but(**(known | changes))
+CASE = Case(ranks=(1, 1), replicas=3, kernel="merged", reserve="full", router="most_idle", boot_s=BOOT_S)
+
+
+def case(rows: tuple[Row, ...], scaler: Autoscaler, **changes: object) -> Case:
+    return CASE.of(*rows, autoscaler=scaler, **changes)
 
 
 def scripted(*counts: int, rows: tuple[Row, ...], **changes: object) -> Simulation:

@@ -15,7 +15,7 @@ P = prefill_s(4)
 
 # One adapter in the weights at a time ---------------------------------------------------------
 
-MERGED = Case(rows=(), scheduler="merged_per_batch", loader="cached", max_wait_tokens=0)
+MERGED = Case(scheduler="merged_per_batch", loader="cached", max_wait_tokens=0)
 """Adapters 0, 1 and 2 have ranks 1, 2 and 4. The kernel is mbgmv: merged, it has no work."""
 
 
@@ -46,7 +46,7 @@ def test_the_gpus_of_a_replica_merge_their_shares_at_the_same_time():
 
 # Of one shape ---------------------------------------------------------------------------------
 
-STATIC = Case(rows=(), scheduler="static_batch", reserve="padded", kernel="merged", loader="cached")
+STATIC = Case(scheduler="static_batch", reserve="padded", kernel="merged", loader="cached")
 """Requests of one adapter together, padded to the longest, until the last one is done."""
 
 
@@ -66,7 +66,7 @@ def test_between_two_batches_of_one_adapter_it_stays_and_otherwise_it_is_loaded_
 # Early abort: a target of 0.75 s, a margin of 0.125 s, so 0.625 s of patience -------------------
 
 LONG = Row(0.0, None, 4, 60, 60)
-ABORTING = Case(rows=(), scheduler="early_abort", max_num_seqs=1, max_wait_tokens=0)
+ABORTING = Case(scheduler="early_abort", max_num_seqs=1, max_wait_tokens=0)
 ENDS_S = list(accumulate((step_s(context) for context in range(5, 5 + 59)), initial=P))
 """Ends of the prefill and of the steps of LONG alone."""
 

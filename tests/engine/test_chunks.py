@@ -14,7 +14,7 @@ from tests.engine.by_hand import READ_TWICE_S, chunks_s, load_s, prefill_s, step
 from tests.engine.cases import COEFFICIENTS, Case, Row, family
 from tests.examples import share
 
-CASE = Case(rows=(), scheduler="chunked_prefill", kernel="merged", loader="cached", max_wait_tokens=0)
+CASE = Case(scheduler="chunked_prefill", kernel="merged", loader="cached", max_wait_tokens=0)
 FIRST = Row(0.0, None, 4, 4, 4)
 
 

@@ -14,8 +14,9 @@ from simlora.engine.cluster.client_simulation import ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from tests.engine.by_hand import prefill_s, steps_s
 from tests.engine.cases import Case, Row, apart, cases, family
-from tests.engine.test_driven import CASE, CHANGING, ROWS, assert_same
-from tests.engine.test_fast_forward import assert_same as assert_same_run
+from tests.engine.observing import assert_identical
+from tests.engine.test_driven import CASE, CHANGING, ROWS
+from tests.engine.test_fast_forward import assert_same
 from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
 from tests.examples import share
 
@@ -36,7 +37,7 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
     """What was sent gives the same run again."""
     again = Simulation(replace(case.scenario(), trace=ours.trace()))
     again.run()
-    assert_same(ours, again)
+    assert_identical(ours, again)
 
 
 # Against the run of the trace ---------------------------------------------------------------
@@ -51,14 +52,14 @@ def played_again(ours: ClientSimulation, case: Case) -> None:
 @share(1 / 3)
 def test_what_was_sent_gives_the_same_run_again(case, outstanding, think_s, retries):
     """And clients without limits send the trace."""
-    assert_same(played(case, MANY), case.simulation())
+    assert_identical(played(case, MANY), case.simulation())
     played_again(played(case, Clients(outstanding=outstanding, think_s=think_s, retries=retries)), case)
 
 
 def test_no_forecast_loads_an_adapter_after_the_last_request():
     case = CASE.but(rows=(Row(0.0, 0, 1, 1, 1),), loader="predictive", prefill_replicas=1, replicas=2)
     ours = played(case, MANY)
-    assert_same(ours, case.simulation())
+    assert_identical(ours, case.simulation())
     assert (ours.recorder.adapter_loads, ours.fleet.replicas[0].kv.adapters.ready_s) == (1, {})
 
 
@@ -84,7 +85,7 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes):
 def test_iterations_taken_together_change_nothing(case, patience_s, retries, outstanding):
     clients = Clients(patience_s=patience_s, retries=retries, outstanding=outstanding)
     fast, plain = played(case, clients), played(case, clients, fast_forward=False)
-    assert_same_run(fast, plain)
+    assert_same(fast, plain)
     pd.testing.assert_frame_equal(calls(fast), calls(plain), check_exact=True)
     pd.testing.assert_frame_equal(fast.requests(), plain.requests(), check_exact=True)
 

@@ -13,7 +13,7 @@ from tests.engine.cases import Case, Row
 SLOW = {**C, "adapter_load.latency_s": 0.5}
 READY_S = 0.5 + 64 / 2**14
 """When weights of rank 1 are there that are sent for at once."""
-CASE = Case(rows=(), kernel="merged", loader="cpu_assisted", coefficients=SLOW)
+CASE = Case(kernel="merged", loader="cpu_assisted", coefficients=SLOW)
 """LoRA itself costs nothing: iterations and loads remain."""
 
 

@@ -21,6 +21,7 @@ from simlora.engine.incidents import Failure, SlowLink, Straggler
 from simlora.engine.scenario import Scenario
 from tests.engine.by_hand import load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row, cases
+from tests.engine.observing import assert_identical
 from tests.examples import share
 
 CASE = Case(rows=(Row(0.0, None, 1, 1, 1),), ranks=(1, 2), reserve="paged", capacity=60, max_wait_tokens=0)
@@ -61,15 +62,6 @@ def at_once(simulation: DrivenSimulation, case: Case) -> None:
         simulation.submit(row, at_s)
 
 
-def assert_same(driven: Simulation, played: Simulation) -> None:
-    """Both have the same requests, timeline and counters, bit for bit."""
-    ours, theirs = driven.recorder, played.recorder
-    pd.testing.assert_frame_equal(ours.requests(), theirs.requests(), check_exact=True)
-    pd.testing.assert_frame_equal(ours.timeline.frame(), theirs.timeline.frame(), check_exact=True)
-    for count in ("adapter_loads", "preemptions", "boundaries"):
-        assert getattr(ours, count) == getattr(theirs, count), count
-
-
 @pytest.mark.parametrize("drive", [in_steps, at_once])
 @given(case=cases())
 @share(1 / 2)
@@ -77,7 +69,7 @@ def test_a_driven_run_equals_the_run_of_the_trace(drive, case):
     driven = DrivenSimulation(case.scenario())
     drive(driven, case)
     driven.close()
-    assert_same(driven, case.simulation())
+    assert_identical(driven, case.simulation())
 
 
 @pytest.mark.parametrize("changes", CHANGING, ids=", ".join)
@@ -87,7 +79,7 @@ def test_so_it_does_where_the_cluster_changes_meanwhile(changes):
     driven = DrivenSimulation(case.but(rows=CASE.rows).scenario())
     in_steps(driven, case)
     driven.close()
-    assert_same(driven, case.simulation())
+    assert_identical(driven, case.simulation())
 
 
 @given(case=cases())

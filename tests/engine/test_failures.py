@@ -15,12 +15,7 @@ from simlora.metrics.recorder import Sample
 from tests.engine.by_hand import load_s, merge_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 
-
-def case(*rows: Row, failures: tuple[tuple[int, float, float | None], ...] = (), **changes: object) -> Case:
-    known = {"ranks": (1, 1), "replicas": 2, "kernel": "merged", "reserve": "full", "eviction": "lru"}
-    return Case(rows=rows, failures=failures, **(known | changes))  # type: ignore[arg-type]
-
-
+case = Case(ranks=(1, 1), replicas=2, kernel="merged", reserve="full", eviction="lru").of
 LONG = Row(0.0, None, 9, 40, 40)
 SIXTH_S, SEVENTH_S = (prefill_s(9) + steps_s(steps, 10) for steps in (5, 6))
 """When LONG begins its sixth step, with six tokens, and its seventh."""
@@ -161,8 +156,7 @@ def test_failures_are_written_down_with_what_they_cost():
 # Stragglers and slow links -------------------------------------------------------------------
 
 
-def alone(*rows: Row, **changes: object) -> Case:
-    return case(*rows, **({"replicas": 1} | changes))
+alone = case(replicas=1).of
 
 
 def one(arrival_s: float, adapter: int | None) -> Row:

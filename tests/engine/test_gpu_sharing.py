@@ -81,7 +81,7 @@ def test_asking_for_a_price_launches_nothing():
 
 # In the engine
 
-TWO = Case(rows=(), replicas=2, engines_per_gpu=2, max_wait_tokens=0)
+TWO = Case(replicas=2, engines_per_gpu=2, max_wait_tokens=0)
 
 
 def ran(*rows: tuple[float, int, int], **changes: object) -> pd.DataFrame:

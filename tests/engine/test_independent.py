@@ -33,12 +33,11 @@ from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.views import ReplicaView
 from tests.engine.cases import Case, Row, cases, shared_prefixes
+from tests.engine.observing import assert_identical
 from tests.examples import share as examples
 
 SMALL = ("workload=synthetic", "workload.duration_s=12", "workload.arrivals.rate_rps=6", "cluster.replicas=3")
 SMALL += ("router=round_robin",)
-COUNTS = ("ended", "last_s", "boundaries", "token_steps", "preemptions", "adapter_hits", "adapter_misses")
-COUNTS += ("prompt_tokens", "cached_tokens", "adapter_loads", "adapter_load_bytes", "disk_loads", "reloads")
 
 
 def together(scenario: Scenario) -> Simulation:
@@ -55,30 +54,6 @@ def in_turns(scenario: Scenario, cores: int = 1) -> Simulation:
     assert independent(scenario, simulation.fleet.replicas)
     simulation.run(cores=cores)
     return simulation
-
-
-def recorded(simulation: Simulation) -> dict[str, Any]:
-    """All that the files of a run are made of."""
-    recorder = simulation.recorder
-    end_s = max(recorder.last_s, simulation.clock.now)
-    return {
-        "requests": recorder.requests(),
-        "timeline": recorder.timeline.frame(),
-        "decisions": recorder.journal.decisions(),
-        "usage": np.array(recorder.usage.until(end_s)) if end_s else None,
-        "gaps": [recorder.token_gaps.count, recorder.token_gaps.mean(), recorder.token_gaps.quantile(0.9)],
-        "counts": {name: getattr(recorder, name) for name in COUNTS},
-        "outcomes": simulation.outcomes(),
-    }
-
-
-def assert_same(one: Simulation, other: Simulation) -> None:
-    theirs = recorded(other)
-    for name, value in recorded(one).items():
-        if isinstance(value, pd.DataFrame):
-            pd.testing.assert_frame_equal(value, theirs[name], check_exact=True)
-        else:
-            np.testing.assert_equal(value, theirs[name], err_msg=name)
 
 
 @st.composite
@@ -104,14 +79,14 @@ def slices_of(requests: int) -> Iterator[None]:
 @examples(1 / 2)
 def test_turns_give_what_all_replicas_together_give(case, size):
     with slices_of(size):
-        assert_same(in_turns(case.scenario()), together(case.scenario()))
+        assert_identical(in_turns(case.scenario()), together(case.scenario()))
 
 
 @given(fleets(), st.integers(2, 4), st.sampled_from((1, 8, 512)))
 @examples(0.05)
 def test_so_do_several_cores(case, cores, size):
     with slices_of(size):
-        assert_same(in_turns(case.scenario(), cores), together(case.scenario()))
+        assert_identical(in_turns(case.scenario(), cores), together(case.scenario()))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +102,7 @@ def test_whole_systems_too(overrides):
     expected = together(scenario([*SMALL, *overrides]))
     for cores in (1, 2):
         with slices_of(3):
-            assert_same(in_turns(scenario([*SMALL, *overrides]), cores), expected)
+            assert_identical(in_turns(scenario([*SMALL, *overrides]), cores), expected)
 
 
 def test_cached_tokens_of_a_request_that_waits_again_are_kept():
@@ -143,7 +118,7 @@ def test_cached_tokens_of_a_request_that_waits_again_are_kept():
         until_s=1.0,
     )
     one, two = in_turns(case.scenario()), in_turns(case.scenario(), cores=2)
-    assert_same(two, one)
+    assert_identical(two, one)
     table = two.recorder.requests()
     waits = (table["status"] == "unfinished") & table["admitted_s"].isna()
     assert (waits & (table["cached_tokens"] > 0)).any()

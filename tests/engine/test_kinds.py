@@ -20,9 +20,7 @@ from tests.engine.moving import Planned
 ONE = Row(0.0, None, 9, 5, 5)
 
 
-def case(*rows: Row, **changes: object) -> Case:
-    known = {"ranks": (1, 8), "replicas": 2, "others": 1, "reserve": "full", "eviction": "lru"}
-    return Case(rows=rows, **(known | changes))  # type: ignore[arg-type]
+case = Case(ranks=(1, 8), replicas=2, others=1, reserve="full", eviction="lru").of
 
 
 def test_each_has_its_own_memory_and_one_that_is_too_small_for_a_request_is_not_asked():
@@ -53,11 +51,9 @@ LOW, HIGH = 0, 1
 """Adapters of rank 1 and 8. The first replica has two slots of rank 1, the others have one of rank 8."""
 
 
-def slots(*rows: Row, **changes: object) -> Case:
-    memory = {"adapter_memory": "slots", "max_loras": 2, "max_lora_rank": 1, "adapter_region_tokens": 2 * 4}
-    own = {"max_loras": 1, "max_lora_rank": 8, "adapter_region_tokens": 32, "max_num_seqs": 3}
-    known = {"kernel": "merged", "reserve": "paged", "router": "most_idle", "own": own}
-    return case(*rows, **(memory | known | changes))
+OWN = {"max_loras": 1, "max_lora_rank": 8, "adapter_region_tokens": 32, "max_num_seqs": 3}
+IN_SLOTS = case(adapter_memory="slots", max_loras=2, max_lora_rank=1, adapter_region_tokens=2 * 4, own=OWN)
+slots = IN_SLOTS.but(kernel="merged", reserve="paged", router="most_idle").of
 
 
 def short(arrival_s: float, adapter: int | None) -> Row:

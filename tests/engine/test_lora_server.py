@@ -18,6 +18,7 @@ from simlora.hardware.gpu import Gpu
 from simlora.hardware.link import Link
 from simlora.latency.remote_lora import RemoteLora
 from tests.engine.cases import COEFFICIENTS, TINY, Case, Row, served
+from tests.engine.observing import all_requests_end
 from tests.engine.test_fast_forward import assert_same
 
 ALONE = Case(
@@ -140,12 +141,14 @@ def test_steps_beside_a_long_pass_wait_for_its_share_of_the_server_alone():
 
 @given(served())
 def test_fast_forward_equals_the_plain_loop_memory_fits_and_no_gpu_is_busier_than_it_can_be(case):
-    fast, plain = watched(case.scenario()), case.simulation(fast_forward=False)
+    fast, plain = (watched(case.scenario(fast_forward=fast_forward)) for fast_forward in (True, False))
     assert_same(fast, plain)
     server = server_of(fast)
     assert server.busy_s == pytest.approx(server_of(plain).busy_s, abs=1e-9)
     assert server.busy_s <= server.gpus * fast.clock.now * (1 + 1e-9)
     assert fast.recorder.adapter_loads == 0
+    if case.until_s is None:
+        all_requests_end(fast)
 
 
 def test_quantised_adapters_are_loaded_faster():

@@ -14,9 +14,7 @@ from tests.engine.by_hand import BOTH, load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
 from tests.engine.moving import InTurn, Planned, ToTheFirst, moves, stays
 
-CASE = Case(
-    rows=(), replicas=2, eviction="lru", kernel="merged", max_wait_tokens=0, max_num_seqs=1, reserve="paged"
-)
+CASE = Case(replicas=2, eviction="lru", kernel="merged", max_wait_tokens=0, max_num_seqs=1, reserve="paged")
 LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
 
 

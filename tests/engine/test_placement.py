@@ -18,6 +18,9 @@ Plan = dict[int, tuple[int, ...]]
 EACH: Plan = {0: (0,), 1: (1,)}
 SWAPPED: Plan = {0: (1,), 1: (0,)}
 BOTH_FIRST: Plan = {0: (0,), 1: (0,)}
+CASE = Case(
+    ranks=(1, 1), replicas=2, kernel="merged", reserve="full", eviction="lru", adapter_pool="distributed"
+)
 
 
 class Planned(Placement):
@@ -36,10 +39,8 @@ class Planned(Placement):
 
 
 def ran(*rows: Row, plans: tuple[Plan, ...], **changes: object) -> tuple[Simulation, Planned]:
-    known = {"ranks": (1, 1), "replicas": 2, "kernel": "merged", "reserve": "full", "eviction": "lru"}
     placement = Planned(*plans)
-    of = Case(rows=rows, **(known | {"adapter_pool": "distributed"} | changes))  # type: ignore[arg-type]
-    return of.simulation(placement=placement), placement
+    return CASE.of(*rows, **changes).simulation(placement=placement), placement
 
 
 def one(arrival_s: float, adapter: int, prompt: int = 1) -> Row:

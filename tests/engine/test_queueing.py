@@ -29,7 +29,6 @@ from tests.examples import share
 TOKEN_S = 1e-3
 FREE = dict.fromkeys(COEFFICIENTS, 0.0) | {"adapter_load.bytes_per_s": 1.0}
 ONE_SERVER = Case(
-    rows=(),
     capacity=10**9,
     max_num_seqs=1,
     max_num_batched_tokens=10**9,

@@ -8,7 +8,6 @@ from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
 CASE = Case(
-    rows=(),
     ranks=(1, 2, 4, 1),
     scheduler="chunked_prefill",
     kernel="merged",

@@ -19,21 +19,19 @@ from tests.engine.cases import (
     SWAPPERS,
     Case,
     Row,
-    apart,
     cases,
     divided,
     family,
-    fleets,
     own_memory,
     placed,
     pressed,
-    served,
     shared_gpus,
     shared_prefixes,
     speculative,
     swapped,
     tiered,
 )
+from tests.engine.observing import all_requests_end
 from tests.examples import share
 
 ENDS = st.floats(2**-8, 8.0)
@@ -165,30 +163,11 @@ def test_1_3_5_7_15_memory_fits_also_where_hosts_hold_what_they_serve(case, fast
     event(f"fetched: {simulation.recorder.remote_loads > 0}")
 
 
-@given(st.one_of(apart(), served(until_s=None), fleets()), st.booleans())
-@share(1 / 2)
-def test_1_to_5_and_7_also_of_pools_of_a_lora_server_and_of_fleets_that_change(case, fast_forward):
-    all_requests_end(watched(case.scenario(fast_forward=fast_forward)), may_lose=bool(case.failures))
-
-
 @given(ANY, st.sampled_from((2**-6, 2**-3, 0.1)), st.booleans())
 @share(1 / 2)
 def test_1_to_5_and_7_also_where_requests_move(case, every_s, fast_forward):
     moving = case.but(migrates_every_s=every_s, router="most_idle")
     all_requests_end(watched(moving.scenario(fast_forward=fast_forward)))
-
-
-def all_requests_end(simulation: Watched, may_lose: bool = False) -> None:
-    """Check what holds however requests move; they `may_lose` tokens where all hosts have failed, and are rejected."""
-    table = simulation.recorder.requests()
-    assert (table.status != "unfinished").all()
-    assert sum(len(watch.held()) for watch in simulation.watches) == 0, "everything is given back"
-    done = table[table.status == "finished"]
-    assert (done.cold_start_s + done.kv_cold_start_s + done.blocked_s <= done.latency_s + 1e-9).all()
-    assert (done.blocked_s >= -1e-9).all()
-    tokens = simulation.recorder.token_gaps.count + simulation.recorder.accepted_tokens
-    kept = done.output_tokens.sum()
-    assert tokens + len(done) >= kept if may_lose else tokens + len(done) == kept
 
 
 @given(cases(loaders=("blocking", "prefetching")))
