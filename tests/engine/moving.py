@@ -1,9 +1,13 @@
-"""Migrations and routers that do what a test says."""
+"""Migrations, routers and placements that do what a test says."""
 
 from collections.abc import Callable
+from typing import Any
+
+from numpy.typing import NDArray
 
 from simlora.core.request import Request
 from simlora.policies.migration.base import Migration, Move, Plan
+from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
@@ -58,6 +62,16 @@ def moves(id: int, period_s: float, **more: object) -> Planned:
     return Planned(asked, period_s, plans=99, **more)  # type: ignore[arg-type]
 
 
-def stays() -> Planned:
-    """Never looks."""
-    return Planned(lambda view: Plan(), 1e6)
+def looking(seen: list[Any], at: Callable[[ClusterView], Any], period_s: float) -> Planned:
+    """Moves nothing, and keeps what it sees at every look."""
+    return Planned(lambda view: seen.append(at(view)) or Plan(), period_s)
+
+
+class Fixed(Placement):
+    """What it is told to say."""
+
+    def __init__(self, **placed: dict[int, NDArray[Any]]) -> None:
+        self.placed = Placed(**placed)
+
+    def place(self, adapters: object, view: ClusterView) -> Placed:
+        return self.placed

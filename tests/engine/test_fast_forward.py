@@ -12,10 +12,9 @@ from simlora.engine.parts.unified_swapper import UnifiedSwapper
 from simlora.engine.replica.part import Part
 from simlora.engine.replica.replica import Replica
 from simlora.metrics.recorder import Recorder
-from simlora.policies.migration.base import Migration, Plan
-from simlora.policies.views import ClusterView
 from tests.engine import cases as draws
 from tests.engine.cases import IRREGULAR, LOADERS, PLACEMENTS, ROUTERS, SCHEDULERS, Case, Row
+from tests.engine.moving import looking
 from tests.engine.observing import observed
 from tests.examples import share
 
@@ -298,29 +297,15 @@ def test_it_does_also_where_it_did_not_once(case):
     assert_same(case.simulation(), case.simulation(fast_forward=False))
 
 
-class Looks(Migration):
-    """Moves nothing, and keeps what it sees of memory."""
-
-    period_s = 2**-5 + 2**-9
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[float, list[int]]] = []
-
-    def plan(self, view: ClusterView) -> Plan:
-        self.seen.append((view.now_s, view.used_tokens.tolist()))
-        return Plan()
-
-
 @given(draws.family(loaders=("asynchronous", "cpu_assisted")) | draws.pressed())
 @share(1 / 3)
 def test_a_look_in_the_middle_of_a_window_sees_the_memory_of_the_plain_loop(case):
     """The KV of requests that do not decode has not grown meanwhile."""
-    seen = []
-    for fast_forward in (True, False):
-        looks = Looks()
-        case.run(fast_forward=fast_forward, migration=looks)
-        seen.append(looks.seen)
-    assert seen[0] == seen[1]
+    seen: dict[bool, list[tuple[float, list[int]]]] = {True: [], False: []}
+    for fast_forward, looks in seen.items():
+        sees = looking(looks, lambda view: (view.now_s, view.used_tokens.tolist()), 2**-5 + 2**-9)
+        case.run(fast_forward=fast_forward, migration=sees)
+    assert seen[True] == seen[False]
 
 
 class Windows(Part):

@@ -1,25 +1,19 @@
 """Replicas on other GPUs or with other limits: each has its own times and memory, and policies are told so."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 
 from simlora.api.facts import adapter_facts
-from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.migration.base import Copy, Move, Plan
-from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.routing.rank_aware import RankAware
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import load_s
 from tests.engine.cases import ROUTERS, Case, Row
-from tests.engine.moving import Planned
+from tests.engine.moving import Fixed, Planned
 
 ONE = Row(0.0, None, 9, 5, 5)
-
-
 case = Case(ranks=(1, 8), replicas=2, others=1, reserve="full", eviction="lru").of
 
 
@@ -111,18 +105,13 @@ def test_why_a_rank_cannot_be_served_is_said(rows, changes, reason):
     assert table.reason[0] == reason
 
 
-class Wrong(Placement):
-    """Gives every adapter to the first replica, half of the requests for rank 8 to the last, and preloads anywhere."""
-
-    def place(self, adapters: Sequence[Adapter], view: ClusterView) -> Placed:
-        first, both = np.array([0]), np.array([0, 2])
-        serves, preloads = {LOW: first, HIGH: both, 2: first}, dict.fromkeys(range(3), both)
-        return Placed(serves, preloads, {HIGH: np.array([0.5, 0.5])})
-
-
 def test_a_placement_is_kept_only_where_the_rank_is_held():
+    """It gives every adapter to the first, half of the requests for rank 8 to the last, and preloads anywhere."""
+    first, both = np.array([0]), np.array([0, 2])
+    serves, preloads = {LOW: first, HIGH: both, 2: first}, dict.fromkeys(range(3), both)
+    wrong = Fixed(serves=serves, preloads=preloads, shares={HIGH: np.array([0.5, 0.5])})
     of = slots(short(0.0, HIGH), short(0.0, 2), ranks=(1, 8, 8), replicas=3)
-    simulation = Simulation(of.scenario(placement=Wrong()))
+    simulation = Simulation(of.scenario(placement=wrong))
     planner, caches = simulation.placement, simulation.fleet.caches
     assert {id: replicas.tolist() for id, replicas in planner.serves.items()} == {LOW: [0], HIGH: [2], 2: [2]}
     assert planner.shares(simulation.adapters[HIGH], planner.serves[HIGH]).tolist() == [1.0]

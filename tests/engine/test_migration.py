@@ -1,6 +1,7 @@
 """Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,28 +9,19 @@ import pytest
 from simlora.core.request import Request
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Copy, Migration, Move, Plan
-from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import BOTH, load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
-from tests.engine.moving import InTurn, Planned, ToTheFirst, moves, stays
+from tests.engine.moving import Fixed, InTurn, Planned, ToTheFirst, looking, moves
 
 CASE = Case(replicas=2, eviction="lru", kernel="merged", max_wait_tokens=0, max_num_seqs=1, reserve="paged")
 LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
 
 
-def run(
-    *rows: Row,
-    migration: Migration,
-    fast_forward: bool = True,
-    placement: Placement | None = None,
-    **changes: object,
-) -> Recorder:
+def run(*rows: Row, fast_forward: bool = True, **changes: Any) -> Recorder:
     """All requests go to replica 0 at first."""
-    chosen = {"migration": migration, "router": ToTheFirst()} | (
-        {"placement": placement} if placement else {}
-    )
-    return CASE.but(rows=rows, **changes).run(fast_forward=fast_forward, **chosen)
+    policies = {name: changes.pop(name) for name in ("migration", "placement") if name in changes}
+    return CASE.of(*rows, **changes).run(fast_forward=fast_forward, router=ToTheFirst(), **policies)
 
 
 def second(period_s: float, **more: object) -> Planned:
@@ -104,7 +96,7 @@ def test_a_request_that_has_ended_when_it_is_decided_does_not_move_and_nothing_i
 def test_nothing_moves_without_a_solution_and_the_journal_says_so():
     migration = Planned(lambda view: Plan((), "no solution", solved=False), 2**-4)
     recorder = run(LONG, SHORT, migration=migration)
-    assert recorder.requests().equals(run(LONG, SHORT, migration=stays()).requests())
+    assert recorder.requests().equals(run(LONG, SHORT).requests())
     assert {row[1:] for row in recorder.journal.planned} == {(0, False, "no solution")}
     assert recorder.journal.migration_facts()["unsolved"] == len(migration.looks) > 1
 
@@ -120,25 +112,14 @@ def test_an_adapter_that_is_sent_for_at_once_is_there_before_its_request(brings,
     assert moved.time_s - 2**-8 > load_s(4)
 
 
-class Fixed(Placement):
-    """What it is told to say."""
-
-    def __init__(self, **placed: dict[int, np.ndarray]) -> None:
-        self.placed = Placed(**placed)
-
-    def place(self, adapters: object, view: ClusterView) -> Placed:
-        return self.placed
-
-
 FIRST = np.array([0], dtype=np.int64)
 
 
 def test_no_request_moves_to_where_its_adapter_must_not_be_nor_to_what_could_never_hold_it():
     apart = Fixed(serves={2: FIRST})
     assert run(LONG, Row(0.0, 2, 4, 3, 3), migration=second(2**-4), placement=apart).journal.moved == []
-    rows = (LONG, Row(0.0, None, 60, 3, 3))
-    case = CASE.but(rows=rows, kv_token_budgets=(1000, 50))
-    assert case.run(migration=second(2**-4), router=ToTheFirst()).journal.moved == []
+    large, budgets = Row(0.0, None, 60, 3, 3), (1000, 50)
+    assert run(LONG, large, migration=second(2**-4), kv_token_budgets=budgets).journal.moved == []
 
 
 @pytest.mark.parametrize("capacity, loads", [(1000, 0), (28, 0), (27, 1)])
@@ -146,31 +127,17 @@ def test_no_request_waits_for_what_was_preloaded_as_far_as_there_was_room(capaci
     """All adapters lie in HBM from the start, in 4, 8 and 16 slots, which counts as no load."""
     preloaded = Fixed(preloads={0: FIRST, 1: FIRST, 2: FIRST})
     rows = (Row(0.0, 0, 4, 1, 1), Row(0.0, 2, 4, 1, 1))
-    recorder = run(
-        *rows, migration=stays(), placement=preloaded, capacity=capacity, block_size=1, watermark=0.0
-    )
+    recorder = run(*rows, placement=preloaded, capacity=capacity, block_size=1, watermark=0.0)
     assert recorder.adapter_loads == loads
     assert recorder.requests().cold_start_s[0] == 0.0
 
 
-class Looks(Migration):
-    """Writes down how long executions have taken, and moves no request."""
-
-    period_s = 2**-5
-
-    def __init__(self) -> None:
-        self.seen: list[float | None] = []
-
-    def plan(self, view: ClusterView) -> Plan:
-        self.seen.append(view.execution_s())
-        return Plan()
-
-
 def test_execution_counts_from_the_start_and_not_from_the_arrival():
-    migration, rows = Looks(), (LONG, SHORT, LONG._replace(arrival_s=5.0))
-    table = run(*rows, migration=migration).requests()
+    seen: list[float | None] = []
+    looks = looking(seen, lambda view: view.execution_s(), 2**-5)
+    table = run(LONG, SHORT, LONG._replace(arrival_s=5.0), migration=looks).requests()
     seconds = (table.finish_s - table.admitted_s).mean()
-    assert (migration.seen[0], migration.seen[-1]) == (None, pytest.approx(seconds))
+    assert (seen[0], seen[-1]) == (None, pytest.approx(seconds))
     assert table.queue_s[1] > seconds
 
 

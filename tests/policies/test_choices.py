@@ -21,9 +21,8 @@ from simlora.policies.routing.least_of_model import LeastOfModel
 from simlora.policies.routing.most_idle import MostIdle
 from simlora.policies.routing.random import Random
 from simlora.policies.routing.round_robin import RoundRobin
-from tests.policies.hand import Cluster, Idle
+from tests.policies.hand import A, B, C, Cluster, Idle
 
-A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 NEAR = AdapterAffinity(slack=4)
 ANY = Request(0, None, 0.0, 10, 10)
 ALL = np.arange(4)

@@ -30,10 +30,10 @@ from simlora.policies.migration.ilp import Ilp
 from simlora.policies.migration.selective_ilp import SelectiveIlp
 from tests.examples import share
 from tests.policies import hand
+from tests.policies.hand import A, B, C
 
 SOLVERS = ("cbc", "highs")
 BOTH = (Ilp, SelectiveIlp)
-A, B, C = (Adapter(i, name, 2, 128, 8) for i, name in enumerate("abc"))
 PREFILL_S = 0.03 + 0.0003 * 10
 """What a request of ten tokens takes to prefill on a hand-made cluster."""
 
@@ -488,6 +488,3 @@ def test_released_a_move_costs_the_same_for_every_request_and_adapter():
     assert len(plan.moves) == 1
     assert plan.reason.endswith("from 2 s to 1.05 s")
     assert always().plan(view).moves == ()
-
-
-# What a user may set
