@@ -1,7 +1,8 @@
-"""Clients that wait for a turn, leave and try again: against the run of the trace, by hand, and against theory."""
+"""Clients that wait for a turn, leave and try again: against the run of the trace, and by hand."""
 
 import math
 from dataclasses import replace
+from heapq import heappop, heappush
 
 import numpy as np
 import pandas as pd
@@ -17,7 +18,7 @@ from tests.engine.cases import Case, Row, apart, cases, family
 from tests.engine.observing import assert_identical
 from tests.engine.test_driven import CASE, CHANGING, ROWS
 from tests.engine.test_fast_forward import assert_same
-from tests.engine.test_queueing import ONE_SERVER, SEATS, SEEDS, answers, arrivals, assert_mean, exponential
+from tests.engine.test_queueing import ONE_SERVER, SEATS, TOKEN_S, answers, arrivals, exponential, prompts
 from tests.examples import share
 
 MANY = Clients(outstanding=10**6)
@@ -209,40 +210,31 @@ def test_the_run_of_a_trace_has_no_clients_that_react():
         Simulation(replace(CASE.scenario(), clients=Clients(retries=1))).run()
 
 
-# Theory -------------------------------------------------------------------------------------
-
-
-def mean_value_analysis(clients: int, think_s: float) -> float:
-    """Requests a second of a closed loop before an exponential server of 1 s. Source: Reiser and Lavenberg 1980."""
-    queue = 0.0
-    for count in range(1, clients + 1):
-        response_s = 1.0 + queue
-        rate = count / (think_s + response_s)
-        queue = rate * response_s
-    return rate
+# A server with a queue, request by request --------------------------------------------------
 
 
 @pytest.mark.parametrize(("outstanding", "think_s"), [(1, 2.0), (8, 3.0)])
-def test_a_closed_loop_serves_what_mean_value_analysis_says(outstanding, think_s):
-    means = []
-    for seed in SEEDS:
-        services = exponential(np.random.default_rng(seed), 1200)
-        case = ONE_SERVER.but(rows=tuple(Row(0.0, None, int(n), 1, 1) for n in services))
-        found = calls(played(case, Clients(outstanding=outstanding, think_s=think_s)))
-        sent_s = found["sent_s"].to_numpy()[200:]
-        means.append(len(sent_s) / (sent_s[-1] - sent_s[0]))
-    assert_mean(means, mean_value_analysis(outstanding, think_s), power=0.015)
+def test_a_closed_loop_sends_each_request_when_a_client_has_thought(outstanding, think_s):
+    """As many clients as may be outstanding, before one server: whoever has thought for longest sends the next."""
+    services, free_s, expected_s = exponential(np.random.default_rng(1), 1000), 0.0, []
+    thought_s = [0.0] * outstanding
+    for tokens in services:
+        expected_s.append(heappop(thought_s))
+        free_s = max(free_s, expected_s[-1]) + tokens * TOKEN_S
+        heappush(thought_s, free_s + think_s)
+    case = prompts([0.0] * len(services), services)
+    sent_s = calls(played(case, Clients(outstanding=outstanding, think_s=think_s)))["sent_s"]
+    np.testing.assert_allclose(sent_s, expected_s, rtol=0, atol=1e-6)
 
 
-def test_so_many_leave_a_queue_as_theory_says():
-    """M/M/1 whose customers wait for a fixed time. Source: Barrer, Operations Research 5 (1957), 644-656."""
-    rate, patience_s = 1.5, 2.0
-    falls = math.exp(-(1 - rate) * patience_s)
-    theory = (1 - rate) * rate * falls / (1 - rate * rate * falls)
-    means = []
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        services, arrival_s = exponential(rng, 2000), arrivals(rng, rate, 2000)
-        case = SEATS.but(rows=answers(arrival_s, services), max_num_seqs=1)
-        means.append(calls(played(case, Clients(patience_s=patience_s)))["abandoned"][500:].mean())
-    assert_mean(means, theory, power=0.04)
+def test_those_leave_a_queue_who_would_wait_for_longer_than_their_patience():
+    """One seat, of which others ask for half as much time again as there is; who leaves takes none."""
+    rng, patience_s = np.random.default_rng(1), 2.0
+    services, arrival_s = exponential(rng, 2000), arrivals(rng, 1.5, 2000)
+    free_s, leaves = 0.0, []
+    for at_s, tokens in zip(arrival_s, services, strict=True):
+        leaves.append(int(free_s - at_s > patience_s))
+        free_s = max(free_s, at_s) + tokens * TOKEN_S * (1 - leaves[-1])
+    case = SEATS.but(rows=answers(arrival_s, services), max_num_seqs=1)
+    assert calls(played(case, Clients(patience_s=patience_s)))["abandoned"].tolist() == leaves
+    assert 500 < sum(leaves) < 1000

@@ -24,16 +24,7 @@ from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import TINY, Case, Row, apart
 from tests.engine.observing import all_requests_end, holds_nothing
 from tests.engine.test_fast_forward import assert_same
-from tests.engine.test_queueing import (
-    FREE,
-    ONE_SERVER,
-    SEEDS,
-    TOKEN_S,
-    WARM_UP,
-    arrivals,
-    assert_mean,
-    exponential,
-)
+from tests.engine.test_queueing import FREE, ONE_SERVER, TOKEN_S, arrivals, exponential
 
 KV_BYTES = TINY.kv_bytes_per_token
 CASE = Case(
@@ -394,17 +385,13 @@ TANDEM = ONE_SERVER.but(
 NETWORK_S = 2**-9
 
 
-def tandem(seed: int, rate: float, requests: int) -> tuple[pd.DataFrame, Handovers]:
-    rng = np.random.default_rng(seed)
-    columns = arrivals(rng, rate, requests), exponential(rng, requests), exponential(rng, requests)
-    rows = tuple(Row(t, None, int(n), int(m) + 1, int(m) + 1) for t, n, m in zip(*columns, strict=True))
-    simulation = TANDEM.but(rows=rows).simulation()
-    return simulation.recorder.requests(), simulation.apart.transfers.log()
-
-
 def test_two_servers_in_tandem_do_as_lindley_says_for_every_single_request():
     """The second begins with a request when it has it and is free, and keeps its seat while the KV is copied."""
-    table, log = tandem(1, 0.9, 1000)
+    rng = np.random.default_rng(1)
+    columns = arrivals(rng, 0.9, 1000), exponential(rng, 1000), exponential(rng, 1000)
+    rows = tuple(Row(t, None, int(n), int(m) + 1, int(m) + 1) for t, n, m in zip(*columns, strict=True))
+    simulation = TANDEM.of(*rows).simulation()
+    table, log = simulation.recorder.requests(), simulation.apart.transfers.log()
     free_s = prefilled_s = 0.0
     for at, (arrival_s, prompt, output) in enumerate(
         zip(table.arrival_s, table.prompt_tokens, table.output_tokens, strict=True)
@@ -418,19 +405,3 @@ def test_two_servers_in_tandem_do_as_lindley_says_for_every_single_request():
             (table.finish_s[at], free_s),
         ):
             assert found_s == pytest.approx(expected_s, rel=0, abs=1e-6)
-
-
-def test_what_leaves_one_queue_is_poisson_for_the_next_as_burke_says():
-    """Both wait as an M/M/1 queue does, and the time in one says nothing about the time in the other."""
-    rate, before, between, together = 0.6, [], [], []
-    for seed in SEEDS:
-        table, log = tandem(seed, rate, 2500)
-        table, log = table[WARM_UP:], Handovers(*(column[WARM_UP:] for column in log))
-        before.append(float(table.queue_s.mean()))
-        between.append(float((log.begin_s - table.first_token_s).mean()))
-        together.append(float(np.corrcoef(table.ttft_s, table.finish_s - table.first_token_s)[0, 1]))
-    assert_mean(before, rate / (1 - rate), power=0.07)
-    # A service in the second queue is longer by the copy.
-    assert_mean(between, rate / (1 - rate), power=0.07, bias=0.02)
-    error = float(np.std(together, ddof=1)) / len(together) ** 0.5
-    assert abs(np.mean(together)) < 4 * error < 0.1

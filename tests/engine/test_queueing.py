@@ -127,40 +127,19 @@ def test_c_seats_wait_as_erlang_says():
     assert_mean(means, theory, power=0.07, bias=TOKEN_S)
 
 
-def erlang_b(servers: int, load: float) -> float:
-    """Probability that an arrival finds all servers busy and is lost."""
-    terms = [load**k / math.factorial(k) for k in range(servers + 1)]
-    return terms[-1] / sum(terms)
-
-
-def test_requests_that_find_the_cluster_full_are_lost_as_erlang_says():
-    servers, load, n, lost = 4, 3.0, 2500, []
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        rows = answers(arrivals(rng, load, n), exponential(rng, n))
-        table = SEATS.but(rows=rows, max_num_seqs=servers, max_outstanding=servers).table()
-        rejected = (table.status == "rejected").to_numpy()
-        assert table.reason[rejected].unique().tolist() == [
-            f"cluster.max_outstanding, {servers} requests, were there already"
-        ]
-        assert (table.replica[rejected] == -1).all(), "the router was not asked where to send it"
-        lost.append(float(rejected[WARM_UP:].mean()))
-    theory = erlang_b(servers, load)
-    # A service ends with a step: it takes half a step longer than its tokens do.
-    assert_mean(lost, theory, power=0.05, bias=TOKEN_S)
-
-
-def test_an_adapter_that_asks_at_random_is_admitted_as_often_as_a_counter_with_a_dead_time_counts():
-    """After a request its bucket of one token is empty for 1 / rate: one is admitted each 1 / rate + 1 / load."""
-    rate_rps, load, n, found = 2.0, 3.0, 2500, []
-    for seed in SEEDS:
-        rng = np.random.default_rng(seed)
-        case = prompts(arrivals(rng, load, n), np.ones(n, dtype=np.int64))
-        table = case.but(adapter_rps=rate_rps, adapter_burst=1).table()
-        admitted_s = table.arrival_s[table.status == "finished"].to_numpy()
-        assert (np.diff(admitted_s) >= 1 / rate_rps - 1e-9).all()
-        found.append(float(np.diff(admitted_s[WARM_UP // 4 :]).mean()))
-    assert_mean(found, 1 / rate_rps + 1 / load, power=0.02)
+def test_requests_are_lost_that_find_the_cluster_full_and_no_others_and_those_are_served_at_once():
+    servers, n, rng = 4, 2500, np.random.default_rng(1)
+    arrival_s, tokens = arrivals(rng, 3.0, n), exponential(rng, n)
+    case = SEATS.but(rows=answers(arrival_s, tokens), max_num_seqs=servers, max_outstanding=servers)
+    table = case.table()
+    lost = (table.status == "rejected").to_numpy()
+    ends_s = np.where(lost, 0.0, table.finish_s)
+    assert lost.tolist() == [(ends_s[:i] > at_s).sum() == servers for i, at_s in enumerate(arrival_s)]
+    late_s = (table.latency_s - tokens * TOKEN_S)[~lost]
+    assert late_s.between(-1e-9, TOKEN_S).all(), "a service begins when a step ends"
+    reason = f"cluster.max_outstanding, {servers} requests, were there already"
+    assert table.reason[lost].unique().tolist() == [reason]
+    assert (table.replica[lost] == -1).all(), "the router was not asked where to send it"
 
 
 @given(
