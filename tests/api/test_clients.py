@@ -95,7 +95,7 @@ def test_a_placement_that_looks_for_operating_points_does_so_without_clients(mon
     """LoRAServe's, of which one replica at a time plays a trace of its own."""
     monkeypatch.setattr(operating_points, "REQUESTS_LEAST", 50)
     monkeypatch.setattr(operating_points, "LASTS", 3.0)
-    asked = ("system=loraserve", "gpu=a100_40g", *BUSY[1:5], "clients.retries=1")
+    asked = ("system=loraserve", "gpu=a100_40g", *BUSY[1:5], "workload.ranks=[8]", "clients.retries=1")
     assert simlora.simulate(asked).summary["clients"]["gave_up"] == 0
 
 

@@ -65,7 +65,11 @@ def waits(case: Case) -> NDArray[np.float64]:
     return case.table().queue_s.to_numpy()
 
 
-@pytest.mark.parametrize("services", [exponential, two_point], ids=["M/M/1", "M/G/1"])
+def constant(rng: np.random.Generator, n: int) -> NDArray[np.int64]:
+    return np.full(n, 1000)
+
+
+@pytest.mark.parametrize("services", [exponential, constant, two_point], ids=["M/M/1", "M/D/1", "M/G/1"])
 def test_one_server_waits_as_lindley_says_for_every_single_request(services):
     """W[n+1] = max(W[n] + S[n] - A[n], 0): no statistics, so no tolerance but rounding."""
     rng = np.random.default_rng(1)
