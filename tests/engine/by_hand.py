@@ -41,6 +41,11 @@ def load_s(rank: int) -> float:
     return C["adapter_load.latency_s"] + 64 * rank / C["adapter_load.bytes_per_s"]
 
 
+def kv_s(tokens: int) -> float:
+    """Seconds to copy the KV of so many tokens to the host or back, over an idle link: 16 bytes a token."""
+    return C["adapter_load.latency_s"] + tokens * 16 / C["adapter_load.bytes_per_s"]
+
+
 def merge_s(rank: int, tp: int = 1) -> float:
     """Seconds to merge an adapter, or to take it out."""
     return C["merge.intercept_s"] + C["merge.per_byte_s"] * (64 * rank // tp)

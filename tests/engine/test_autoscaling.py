@@ -23,20 +23,15 @@ class Scripted(Autoscaler):
         self.seen: list[tuple[float, int]] = []
         self.waits_s: list[list[float]] = []
         self.first_tokens_s: list[list[float]] = []
+        self.adapters: list[int] = []
 
     def replicas(self, view: FleetView) -> int:
         self.seen.append((view.now_s, view.desired))
         self.waits_s.append(view.waits_s.tolist())
         self.first_tokens_s.append(view.first_tokens_s(self.tokens_of_s).tolist())
-        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
-
-
-class Seeing(Scripted):
-    """Keeps what it is told of its own changes, before each decision."""
-
-    def replicas(self, view: FleetView) -> int:
+        self.adapters.append(view.adapters_in_use)
         self.changes = list(view.scaled)
-        return super().replicas(view)
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
 
 
 CASE = Case(ranks=(1, 1), replicas=3, kernel="merged", reserve="full", router="most_idle", boot_s=BOOT_S)
@@ -257,7 +252,7 @@ def test_the_next_one_boots_where_the_host_of_the_first_fails_while_it_boots():
 
 def test_a_failed_replica_is_replaced_at_the_next_decision_and_one_too_many_when_its_host_is_back():
     """Two are wanted all the time. The second fails at 0.3 s, the third takes its place, and goes after 0.9 s."""
-    scaler = Seeing(2)
+    scaler = Scripted(2)
     simulation = case((long(), row(2.0)), scaler, failures=((1, 0.3, 0.9),)).simulation()
     assert scaler.changes == [], "the number that it wants has not changed"
     assert scalings(simulation)[:5] == [
@@ -285,31 +280,23 @@ def test_limits_hold_for_changes_of_the_number_and_not_for_replacements():
 
 def test_its_own_changes_as_far_as_the_cluster_followed_them():
     """Of five wanted three can be, and of none one stays; what stays the same is no change."""
-    scaler = Seeing(1, 5, 2, 2, 0)
+    scaler = Scripted(1, 5, 2, 2, 0)
     case((long(), row(2.0)), scaler).run()
     assert scaler.changes == [(0.25, 2), (0.5, -1), (1.0, -1)]
 
 
 def test_a_boot_from_zero_is_not_a_change_of_its_own():
-    scaler = Seeing(0, 0, 2)
+    scaler = Scripted(0, 0, 2)
     case((row(0.1), row(3.0)), scaler, least_replicas=0).run()
     assert scaler.changes == [(0.5, 1)]
 
 
 def test_the_adapters_that_requests_ask_for_wherever_they_are():
     """Two requests of an adapter run and wait, and one of another waits; the base model is none."""
-
-    class Counting(Scripted):
-        def replicas(self, view: FleetView) -> int:
-            super().replicas(view)
-            self.counted.append(view.adapters_in_use)
-            return 1
-
-    scaler = Counting(1)
-    scaler.counted = []
+    scaler = Scripted(1)
     rows = (row(0.0, 0), row(0.0), row(0.1, 0), row(0.2, 1))
     case(rows, scaler, max_num_seqs=2, replicas=2).run()
-    assert scaler.counted[:2] == [0, 2]
+    assert scaler.adapters[:2] == [0, 2]
 
 
 def test_how_long_requests_have_waited_and_the_first_tokens_of_those_that_have_ended_lately():

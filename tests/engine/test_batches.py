@@ -7,8 +7,7 @@ from itertools import accumulate
 
 import pytest
 
-from tests.engine.by_hand import chunks_s, load_s, merge_s, prefill_s, step_s, steps_s
-from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.by_hand import chunks_s, kv_s, load_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 
 P = prefill_s(4)
@@ -97,7 +96,7 @@ After the third step both hold 8 tokens, 16 > 14. The one admitted last leaves w
 the other is done, and has its last token one decode step later.
 """
 FULL_S = prefill_s(4, 4) + step_s(5, 5) + step_s(6, 6) + step_s(7, 7)
-SWAP_S = C["adapter_load.latency_s"] + 7 * 16 / C["adapter_load.bytes_per_s"]
+SWAP_S = kv_s(7)
 """To copy the KV of seven tokens, all but the last one's."""
 
 

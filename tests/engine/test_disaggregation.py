@@ -19,8 +19,7 @@ from simlora.policies.scheduling.base import Abort, SchedulerOutput
 from simlora.policies.scheduling.fcfs import Fcfs
 from simlora.policies.scheduling.lcfs import Lcfs
 from simlora.policies.views import ReplicaView
-from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s, steps_s
-from tests.engine.cases import COEFFICIENTS as C
+from tests.engine.by_hand import chunks_s, kv_s, load_s, prefill_s, step_s, steps_s
 from tests.engine.cases import TINY, Case, Row, apart
 from tests.engine.observing import all_requests_end, holds_nothing
 from tests.engine.test_fast_forward import assert_same
@@ -294,7 +293,7 @@ def test_kv_that_comes_waits_for_slots_whose_kv_is_being_copied_to_the_host(way)
     rows = Row(0.0, None, 40, 2, 2), Row(16.0, None, 40, 2, 2)
     of = {"capacity": 64, "prefix_caching": True, "host_kv_tokens": 100, "sessions": ("a", "b")}
     simulation, table, log = run(*rows, **of, kv_handover=way, network_bytes_per_s=2.0**40)
-    out_s = C["adapter_load.latency_s"] + 20 * KV_BYTES / C["adapter_load.bytes_per_s"]
+    out_s = kv_s(20)
     there_s = table.first_token_s[1] + out_s + (copy_s(40, 2.0**40) if way == "whole" else 0.0)
     assert table.finish_s[1] == pytest.approx(there_s + step_s(41))
     if way == "whole":

@@ -301,16 +301,21 @@ def test_an_adapter_cannot_come_where_adapters_were_divided():
         DrivenSimulation(case.scenario()).add_adapter("new", 1)
 
 
+def faulty(case: Case, *incidents: Failure | Straggler | SlowLink) -> DrivenSimulation:
+    """Submit a case to a cluster, and have these begin in it, each at its time."""
+    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
+    at_once(driven, case)
+    for incident in incidents:
+        driven.advance(incident.at_s)
+        driven.begin(incident)
+    return driven
+
+
 def test_faults_that_are_asked_for_are_as_those_that_were_listed():
     case = CASE.but(rows=ROWS, replicas=2)
     failure = Failure(host=0, at_s=0.21, until_s=0.9)
     slow = Straggler(replica=1, at_s=0.33, factor=3.0, until_s=0.7)
-    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
-    for at_s, row in submitted(case):
-        driven.submit(row, at_s)
-    for incident in (failure, slow):
-        driven.advance(incident.at_s)
-        driven.begin(incident)
+    driven = faulty(case, failure, slow)
     with pytest.raises(InputError, match="host 0 has failed already"):
         driven.begin(failure)
     listed = case.but(failures=((0, 0.21, 0.9),), stragglers=((1, 0.33, 0.7, 3.0),))
@@ -342,12 +347,8 @@ def test_a_fault_that_is_ended_early_is_as_one_that_was_listed_with_that_end(
 ) -> None:
     case = CASE.but(rows=ROWS, replicas=2)
     kind = type(incident)
-    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
-    assert not driven.end(kind, incident.of), "none is under way"
-    for at_s, row in submitted(case):
-        driven.submit(row, at_s)
-    driven.advance(incident.at_s)
-    driven.begin(incident)
+    assert not faulty(case).end(kind, incident.of), "none is under way"
+    driven = faulty(case, incident)
     driven.advance(ends_s)
     assert driven.end(kind, incident.of)
     assert not driven.end(kind, incident.of)
@@ -360,25 +361,15 @@ def test_a_slowdown_takes_the_place_of_the_one_before_it_whose_end_is_none_of_it
     case = CASE.but(rows=ROWS, replicas=2)
     first = Straggler(replica=0, at_s=0.1, factor=2.0, until_s=0.3)
     second = Straggler(replica=0, at_s=0.2, factor=5.0, until_s=0.6)
-    driven = DrivenSimulation(case.but(faults_on_request=True).scenario())
-    for at_s, row in submitted(case):
-        driven.submit(row, at_s)
-    for incident in (first, second):
-        driven.advance(incident.at_s)
-        driven.begin(incident)
     in_turn = listed(replace(first, until_s=second.at_s), second)
-    assert_requests(driven, case.but(**in_turn).scenario())
+    assert_requests(faulty(case, first, second), case.but(**in_turn).scenario())
 
 
 def test_a_failed_host_that_was_not_expected_back_comes_back_once() -> None:
     """A listed failure of a host that has failed already has its own end; requests wait for the host until then."""
     case = CASE.but(rows=(Row(0.5, None, 1, 1, 1), Row(2.0, None, 1, 1, 1)))
     later = Failure(host=0, at_s=0.4, until_s=0.7)
-    driven = DrivenSimulation(case.but(faults_on_request=True, **listed(later)).scenario())
-    for at_s, row in submitted(case):
-        driven.submit(row, at_s)
-    driven.advance(0.1)
-    driven.begin(Failure(host=0, at_s=0.1))
+    driven = faulty(case.but(**listed(later)), Failure(host=0, at_s=0.1))
     table = driven.close().requests()
     assert table.status.tolist() == ["finished", "finished"]
     assert table.admitted_s[0] == pytest.approx(0.7)
@@ -392,8 +383,7 @@ def test_whether_weights_of_an_adapter_are_anywhere_is_known() -> None:
         case = CASE.but(rows=(row,), eviction="on_demand", max_cpu_loras=max_cpu_loras)
         driven = DrivenSimulation(case.scenario())
         assert not driven.has_weights(0)
-        for at_s, submits in submitted(case):
-            driven.submit(submits, at_s)
+        at_once(driven, case)
         driven.advance(1e-6)
         assert driven.has_weights(0), "they are being loaded"
         driven.close()

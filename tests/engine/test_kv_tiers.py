@@ -16,7 +16,7 @@ from simlora.core.errors import InputError
 from simlora.engine.cluster.kv_tiers import KvTiers
 from simlora.engine.parts.kv_store import KvStoring
 from simlora.policies.eviction.banded_lru import BandedLru
-from tests.engine.by_hand import chunks_s, load_s, prefill_s
+from tests.engine.by_hand import chunks_s, kv_s, load_s, prefill_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import IRREGULAR, LOADERS, Case, Row, pressed, shared_prefixes, tiered
 
@@ -24,11 +24,6 @@ NETWORK_S, DISK_S = 2**-9, 2**-7
 """Latencies of a copy over the network, and from a disk."""
 TWO = ((1, 4), (1, 4))
 """Prompts of nine tokens, of which eight are in two blocks with these hashes."""
-
-
-def copy_s(tokens: int) -> float:
-    """Seconds to copy the KV of so many tokens to HBM, and as many to the host."""
-    return C["adapter_load.latency_s"] + tokens * 16 / C["adapter_load.bytes_per_s"]
 
 
 def case(*rows: Row, hashes: tuple[tuple[int, ...], ...] = TWO, **changes: object) -> Case:
@@ -53,7 +48,7 @@ def test_another_replica_finds_in_the_store_what_one_has_computed(servers):
     """Over its own card the copy takes as long however many servers there are; the last token has to be computed."""
     simulation = AFTER.but(kv_store_servers=servers).simulation()
     table = simulation.recorder.requests()
-    waits_s = 8 * 2**-6 + NETWORK_S + copy_s(8)
+    waits_s = 8 * 2**-6 + NETWORK_S + kv_s(8)
     assert table.cached_tokens.tolist() == [0, 8]
     assert table.kv_cold_start_s[1] == pytest.approx(waits_s)
     assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
@@ -66,7 +61,7 @@ def test_a_disk_serves_the_replicas_of_its_host_only():
     on_disk = AFTER.but(kv_store_tokens=0, kv_disk_tokens=10_000)
     assert found(on_disk) == [0, 0]
     simulation = on_disk.but(replicas_per_host=2).simulation()
-    table, waits_s = simulation.recorder.requests(), 8 * 2**-5 + DISK_S + copy_s(8)
+    table, waits_s = simulation.recorder.requests(), 8 * 2**-5 + DISK_S + kv_s(8)
     assert table.cached_tokens.tolist() == [0, 8]
     assert table.ttft_s[1] == pytest.approx(waits_s + chunks_s((8, 1)))
 
@@ -80,8 +75,8 @@ def test_kv_that_was_written_when_it_was_computed_leaves_without_a_copy(policy, 
     ).simulation()
     table, (replica,) = simulation.recorder.requests(), simulation.fleet.replicas
     assert table.ttft_s[0] == chunks_s((0, 9))
-    assert table.ttft_s[1] == pytest.approx(waits * copy_s(8) + chunks_s((0, 9)))
-    assert table.ttft_s[2] == pytest.approx(waits * copy_s(8) + copy_s(8) + chunks_s((8, 1)))
+    assert table.ttft_s[1] == pytest.approx(waits * kv_s(8) + chunks_s((0, 9)))
+    assert table.ttft_s[2] == pytest.approx(waits * kv_s(8) + kv_s(8) + chunks_s((8, 1)))
     assert table.cached_tokens.tolist() == [0, 0, 8]
     assert (replica.host_link.kv_tokens_out, replica.host_link.kv_tokens_in) == (16, 8)
 
@@ -90,8 +85,8 @@ def test_kv_that_leaves_before_its_copy_has_ended_keeps_its_slots_until_then():
     rows = Row(0.0, None, 9, 1, 1), Row(0.0, None, 9, 1, 1)
     of = {"replicas": 1, "capacity": 12, "max_num_seqs": 1, "host_kv_write_policy": "write_through"}
     table = case(*rows, hashes=((1, 4), (2, 8)), **of).table()
-    assert copy_s(8) > 0
-    assert table.first_token_s[1] == pytest.approx(chunks_s((0, 9)) + copy_s(8) + chunks_s((0, 9)))
+    assert kv_s(8) > 0
+    assert table.first_token_s[1] == pytest.approx(chunks_s((0, 9)) + kv_s(8) + chunks_s((0, 9)))
 
 
 def test_a_disk_has_what_hbm_and_the_host_have_no_room_for():
@@ -135,7 +130,7 @@ def test_fetches_of_two_replicas_share_the_card_of_the_server():
     """The first was there alone; the other two ask at once, and two servers have twice the bandwidth."""
     rows = (Row(0.0, None, 9, 1, 1), Row(4.0, None, 9, 1, 1), Row(4.0, None, 9, 1, 1))
     of = case(*rows, hashes=TWO[:1] * 3, replicas=3, kv_store_tokens=10_000)
-    alone_s, rest_s = 8 * 2**-6, NETWORK_S + copy_s(8) + chunks_s((8, 1))
+    alone_s, rest_s = 8 * 2**-6, NETWORK_S + kv_s(8) + chunks_s((8, 1))
     assert of.table().ttft_s[1:].tolist() == pytest.approx([alone_s + rest_s, 2 * alone_s + rest_s])
     two = of.but(kv_store_servers=2).table().ttft_s[1:].tolist()
     assert two == pytest.approx([alone_s + rest_s] * 2)
@@ -146,7 +141,7 @@ def test_by_cost_it_is_fetched_only_if_that_takes_less_time_than_computing_it(fa
     """The fetch takes a little more, or a little less, than the prefill of eight tokens, each of which takes 2^-5 s."""
     slow = 2**-5 - C["prefill.per_token_s"]
     saved_s = prefill_s(9) - chunks_s((8, 1)) + 8 * slow
-    token_s = (saved_s * (0.99 if faster else 1.01) - NETWORK_S - copy_s(8)) / 8
+    token_s = (saved_s * (0.99 if faster else 1.01) - NETWORK_S - kv_s(8)) / 8
     of = AFTER.but(kv_fetch="by_cost", network_bytes_per_s=16 / token_s)
     of = of.but(coefficients={**C, "prefill.per_token_s": 2**-5})
     simulation = of.simulation()
@@ -231,7 +226,7 @@ def test_what_waits_on_the_host_is_kept_until_its_request_is_admitted_and_others
     table = of.but(kv_store_tokens=100, network_bytes_per_s=4096.0).table()
     assert table.replica.tolist() == [0, 1] * 4
     assert table.cached_tokens.tolist()[5::2] == [8, 8]
-    assert table.kv_cold_start_s[7] == pytest.approx(copy_s(8)), "it was there when its turn came"
+    assert table.kv_cold_start_s[7] == pytest.approx(kv_s(8)), "it was there when its turn came"
 
 
 def test_a_swapper_takes_what_was_fetched_at_the_same_boundary_however_many_steps_are_one_event():
@@ -250,7 +245,7 @@ def test_a_copy_that_waits_for_the_store_does_not_keep_the_link_to_the_gpu():
     rows = (Row(0.0, None, 9, 2, 2), Row(4.0, None, 9, 2, 2), Row(4.0, None, 1, 1, 1), Row(4.0, 0, 1, 1, 1))
     of = case(*rows, hashes=((1, 4), (1, 4), (), ()), loader="asynchronous", kv_store_tokens=10_000)
     table = of.but(network_bytes_per_s=64.0).table()
-    assert table.cold_start_s[3] < load_s(1) + copy_s(8) + prefill_s(1) < table.kv_cold_start_s[1]
+    assert table.cold_start_s[3] < load_s(1) + kv_s(8) + prefill_s(1) < table.kv_cold_start_s[1]
     assert table.first_token_s[3] < table.first_token_s[1]
 
 
@@ -276,7 +271,7 @@ def test_what_a_host_was_writing_when_it_failed_is_not_there():
     rows = (Row(0.0, None, 9, 30, 30), Row(8.0, None, 9, 2, 2))
     of = case(*rows, replicas=1, kv_store_tokens=10_000, network_bytes_per_s=256.0, capacity=200)
     write_s = 8 * 2**-4
-    at_s = prefill_s(9) + copy_s(8) + write_s
+    at_s = prefill_s(9) + kv_s(8) + write_s
     for fails_s, tokens in ((at_s - 0.01, 0), (at_s + 0.02, 8)):
         # It starts again with the first request, whose prompt it would store anew: that one is cut off by then.
         simulation = of.but(failures=((0, fails_s, 7.0),), until_s=7.0).simulation()
@@ -286,7 +281,7 @@ def test_what_a_host_was_writing_when_it_failed_is_not_there():
 def test_a_slow_network_slows_the_cards_of_its_hosts():
     slow = AFTER.but(slow_links=((1, 3.0, 9.0, 4.0),))
     more_s = slow.table().ttft_s[1] - AFTER.table().ttft_s[1]
-    assert more_s == pytest.approx(3 * (8 * 2**-6 + copy_s(8) - C["adapter_load.latency_s"]))
+    assert more_s == pytest.approx(3 * (8 * 2**-6 + kv_s(8) - C["adapter_load.latency_s"]))
 
 
 @given(st.one_of(tiered(shared_prefixes, loaders=tuple(LOADERS)), tiered(pressed)))

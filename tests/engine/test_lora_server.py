@@ -123,22 +123,6 @@ def test_replicas_share_its_network_cards():
     assert 101 * remote.exchange_s(1) < last_s[2] < last_s[1] / 2, "a replica's own card"
 
 
-def test_steps_beside_a_long_pass_wait_for_its_share_of_the_server_alone():
-    """The pass is at the server for a part of its time, and the steps wait for this part of their own work there."""
-    slow = {
-        **COEFFICIENTS,
-        "kernels.mbgmv.decode.intercept_s": 0.125,
-        "kernels.mbgmv.prefill.intercept_s": 4.0,
-    }
-    steps = ALONE.but(rows=(Row(0.0, 1, 10, 101, 101),), coefficients=slow, capacity=10_000)
-    beside = steps.but(rows=(*steps.rows, Row(4.5, 1, 900, 1, 1)), replicas=2)
-    alone, both = (case.simulation().recorder.requests() for case in (steps, beside))
-    beside_the_pass = both.ttft_s[1] / alone.tpot_s[0]
-    assert beside_the_pass > 5
-    longer_s = both.finish_s[0] - alone.finish_s[0]
-    assert 0.3 < longer_s / (beside_the_pass * 0.125) < 1, "as a share of the steps' own work there"
-
-
 @given(served())
 def test_fast_forward_equals_the_plain_loop_memory_fits_and_no_gpu_is_busier_than_it_can_be(case):
     fast, plain = (watched(case.scenario(fast_forward=fast_forward)) for fast_forward in (True, False))

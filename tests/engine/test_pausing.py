@@ -4,7 +4,7 @@ import pytest
 
 from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
-from tests.engine.by_hand import chunks_s, merge_s, prefill_s, step_s, steps_s
+from tests.engine.by_hand import chunks_s, kv_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
 from tests.engine.moving import Planned, ToTheFirst
 
@@ -58,8 +58,8 @@ def test_kv_of_the_paused_stays_until_others_need_its_place(capacity, preemption
 def test_a_preempted_request_is_prefilled_anew_or_comes_back_from_the_host(preemption):
     """It has 4 + 2 tokens: all but the last one's KV on the host, or nothing."""
     table = TIGHT.but(preemption=preemption).table()
-    kv_s = COEFFICIENTS["adapter_load.latency_s"] + 5 * 16 / COEFFICIENTS["adapter_load.bytes_per_s"]
-    out_s, again_s = (0.0, prefill_s(6)) if preemption == "recompute" else (kv_s, kv_s + chunks_s((5, 1)))
+    swaps = preemption == "swap"
+    out_s, again_s = (kv_s(5), kv_s(5) + chunks_s((5, 1))) if swaps else (0.0, prefill_s(6))
     second_s = SECOND_S + out_s
     third_s = second_s + merge_s(2) + merge_s(1) + again_s + steps_s(2, 7)
     assert table.finish_s.tolist() == pytest.approx([FIRST_S, second_s, third_s], abs=1e-12)

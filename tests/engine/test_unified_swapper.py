@@ -20,7 +20,7 @@ from simlora.memory.segments import Branch, Segment
 from simlora.policies.eviction.banded_lru import BandedLru
 from simlora.policies.eviction.cost_model import CostModel
 from simlora.policies.eviction.swapper import Swapper
-from tests.engine.by_hand import chunks_s, load_s, prefill_s, step_s
+from tests.engine.by_hand import chunks_s, kv_s, load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
@@ -35,11 +35,6 @@ EIGHT = tuple(range(1, 9))
 def copy_s(tokens: int) -> float:
     """Seconds to copy the KV of so many tokens behind something else."""
     return tokens * 16 / C["adapter_load.bytes_per_s"]
-
-
-def alone_s(tokens: int) -> float:
-    """Seconds to copy the KV of so many tokens over an idle link."""
-    return LATENCY_S + copy_s(tokens)
 
 
 def case(*rows: Row, hashes: tuple[tuple[int, ...], ...] | None = None, **changes: object) -> Case:
@@ -98,7 +93,7 @@ def test_kv_comes_from_the_host_in_the_time_of_a_copy_and_without_a_host_is_pref
     host_tokens, found
 ):
     ran = Ran(TWICE.but(host_kv_tokens=host_tokens))
-    waits_s = alone_s(8) if found else 0.0
+    waits_s = kv_s(8) if found else 0.0
     assert ran.table.cached_tokens.tolist() == [0, 0, found]
     assert ran.table.ttft_s[2] == pytest.approx(waits_s + chunks_s((found, 9 - found)))
     assert ran.kv_cold_start_s[2] == pytest.approx(waits_s)
@@ -113,7 +108,7 @@ AGAIN_BOTH = ((1, 4), (), (1, 4))
 
 @pytest.mark.parametrize(
     "loader, cold_s, kv_cold_s",
-    [("blocking", load_s(1), copy_s(8)), ("asynchronous", load_s(1), copy_s(8)), ("cached", 0.0, alone_s(8))],
+    [("blocking", load_s(1), copy_s(8)), ("asynchronous", load_s(1), copy_s(8)), ("cached", 0.0, kv_s(8))],
 )
 def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(loader, cold_s, kv_cold_s):
     """The second copy on a link that is busy anyway has nothing to wait for but its bytes."""
@@ -130,7 +125,7 @@ def test_a_cold_start_is_for_the_adapter_first_and_for_kv_behind_it(loader, cold
 def test_a_request_that_takes_the_slots_of_kv_that_leaves_waits_until_it_has_left(capacity, leaves):
     """Of 17 slots for the second, three, one or none are the first one's."""
     ran = Ran(TWICE.but(capacity=capacity))
-    waits_s = alone_s(leaves) if leaves else 0.0
+    waits_s = kv_s(leaves) if leaves else 0.0
     assert ran.link.kv_tokens_out == leaves
     assert ran.table.ttft_s[1] == pytest.approx(waits_s + prefill_s(15))
     assert ran.kv_cold_start_s[1] == pytest.approx(waits_s)
@@ -195,8 +190,8 @@ def test_what_comes_back_while_it_still_leaves_has_to_have_left_first():
     swapper = lambda: BandedLru(every_s=0.0, busy=0.62, busy_to=0.5, idle=0.0, idle_to=0.0)  # noqa: E731
     table = Ran(case(*rows, hashes=(EIGHT, (), EIGHT), capacity=150, ranks=()), swapper).table
     assert table.cached_tokens[2] == 32
-    left_s = 4.0 + prefill_s(60) + alone_s(32)
-    assert table.first_token_s[2] == pytest.approx(left_s + alone_s(32) + chunks_s((32, 1)))
+    left_s = 4.0 + prefill_s(60) + kv_s(32)
+    assert table.first_token_s[2] == pytest.approx(left_s + kv_s(32) + chunks_s((32, 1)))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +256,7 @@ PRESSED = case(*ADAPTERS, hashes=AGAIN_BOTH, capacity=40)
 @pytest.mark.parametrize(
     "loader, without, found",
     [
-        ("blocking", {}, (1, 8, 0.0, alone_s(8), 8)),
+        ("blocking", {}, (1, 8, 0.0, kv_s(8), 8)),
         ("blocking", {"dependencies": False}, (2, 0, load_s(1), 0.0, 8)),
         ("blocking", {"dependencies": False, "matches_invalid": False}, (2, 0, load_s(1), 0.0, 0)),
         ("on_arrival", {"dependencies": False, "matches_invalid": False}, (2, 0, load_s(1), 0.0, 0)),
@@ -329,7 +324,7 @@ BROUGHT_AHEAD_S, RIGHT_BEHIND_S = 13.0, 12.0 + 2**-10
         (
             RIGHT_BEHIND_S,
             {"adapter_reward": False, "dependencies": False},
-            alone_s(8) + load_s(1) - 2**-10,
+            kv_s(8) + load_s(1) - 2**-10,
             0.0,
         ),
     ],

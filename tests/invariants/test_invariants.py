@@ -16,6 +16,8 @@ from simlora.metrics.recorder import Recorder
 from tests.engine.cases import (
     KERNELS,
     LOADERS,
+    PLACEMENTS,
+    ROUTERS,
     SWAPPERS,
     Case,
     Row,
@@ -262,6 +264,12 @@ def test_12_a_request_does_not_know_its_true_output():
 @given(ANY, st.data())
 @share(1 / 2)
 def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_ends(case, data):
+    """Whichever the policies, those that route and move requests included."""
+    case = case.but(
+        router=data.draw(st.sampled_from(tuple(ROUTERS))),
+        placement=data.draw(st.sampled_from(tuple(PLACEMENTS))),
+        migrates_every_s=data.draw(st.sampled_from((None, 2**-3))),
+    )
     one = watched(case.scenario())
     table = one.recorder.requests()
     finished = table.index[table.status == "finished"].tolist()
@@ -273,6 +281,9 @@ def test_12_what_is_decided_before_a_request_ends_does_not_depend_on_when_it_end
     other = watched(case.of(*rows).scenario())
     tables = table, other.recorder.requests()
     first_difference_s = min(each.finish_s[chosen] for each in tables if each.status[chosen] == "finished")
+    routed = case.trace().arrival_s < first_difference_s
+    routed &= (tables[0].migrations + tables[1].migrations == 0).to_numpy()
+    assert (tables[0].replica[routed] == tables[1].replica[routed]).all()
     for column in ("admitted_s", "first_token_s", "finish_s"):
         early = [table[column].where(table[column] < first_difference_s) for table in tables]
         np.testing.assert_allclose(early[0], early[1], rtol=0, atol=1e-9, err_msg=column)

@@ -1,14 +1,13 @@
 """A replica made by hand: what a scheduler sees of it, and which requests fit."""
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from simlora.core.adapter import Adapter
 from simlora.core.request import Request
-from simlora.core.trace import BASE_MODEL
 from simlora.engine.cluster.load_tracker import LoadTracker
+from simlora.engine.replica.request_queue import RequestQueue
 from simlora.latency.calibration import Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import Kernel, Merged
@@ -49,29 +48,6 @@ def resumed(output: SchedulerOutput) -> tuple[Request, ...]:
 def aborted(output: SchedulerOutput) -> tuple[tuple[Request, str], ...]:
     """The requests that a scheduler aborts, each with its reason, in this order."""
     return tuple((each.request, each.reason) for each in output.actions if isinstance(each, Abort))
-
-
-class Queue(tuple[Request, ...]):
-    """Waiting requests, in order."""
-
-    returned = 0
-
-    @property
-    def count(self) -> int:  # type: ignore[override]
-        return len(self)
-
-    def among(self, adapters: Set[int], after: Request) -> Iterator[Request]:
-        behind = self[self.index(after) + 1 :]
-        return (request for request in behind if request.adapter is None or request.adapter.id in adapters)
-
-    def place(self, request: Request) -> int:
-        return self.index(request)
-
-    def counts(self) -> dict[int, int]:
-        return dict(Counter(BASE_MODEL if r.adapter is None else r.adapter.id for r in self))
-
-    def of(self, adapter_id: int) -> Iterator[Request]:
-        return (r for r in self if (BASE_MODEL if r.adapter is None else r.adapter.id) == adapter_id)
 
 
 class Trial:
@@ -214,7 +190,9 @@ class View:
         self.members = members or requests(*(None,) * running, start=-running)
         self.paused, self.iterations = paused, iterations
         self.max_num_seqs, self.served_adapters = max_num_seqs, served_adapters
-        self.waiting = Queue(waiting)
+        self.waiting = RequestQueue()
+        for request in waiting:
+            self.waiting.add(request)
         self.now_s = now_s
         self.running = self.step_tokens = len(self.members)
         self.loading = loading

@@ -51,7 +51,6 @@ from tests.engine.cases import (
     LOADERS,
     PLAIN,
     Case,
-    Row,
     apart,
     cases,
     divided,
@@ -334,54 +333,10 @@ def test_a_kernel_that_branches_is_asked_replica_by_replica():
     assert priced(branching, columns).tolist() == [0.0, 10.0]
 
 
-# No oracle
+# No oracle: tests/invariants has runs whose outputs differ
 
 
 @pytest.mark.parametrize("policy", [*SCHEDULERS, *LOADING, *EVICTIONS, *ROUTERS, *PLACEMENTS, *MIGRATIONS])
 def test_only_an_oracle_may_name_the_true_output(policy):
     source = Path(*policy.__module__.split(".")).with_suffix(".py").read_text(encoding="utf-8")
     assert policy.__name__.startswith("Oracle") or not re.search(r"(?<!max_)\boutput_tokens", source)
-
-
-def outputs_differ_late() -> tuple[Case, Case]:
-    """Two workloads, equal but for how many tokens the first request really produces."""
-    rng = np.random.default_rng(5)
-    arrival_s = np.cumsum(rng.exponential(0.05, 60))
-    rows = tuple(
-        Row(t, int(a), int(p), int(o), 60)
-        for t, a, p, o in zip(
-            arrival_s, rng.integers(0, 3, 60), rng.integers(1, 30, 60), rng.integers(10, 40, 60), strict=True
-        )
-    )
-    case = Case(rows=rows, capacity=300, replicas=2, max_wait_tokens=3)
-    return case, case.but(rows=(rows[0]._replace(output_tokens=60), *rows[1:]))
-
-
-@pytest.mark.parametrize(
-    "slot, policy",
-    [
-        (slot, policy)
-        for slot, found in (
-            ("scheduler", SCHEDULERS),
-            ("loader", LOADING),
-            ("eviction", EVICTIONS),
-            ("router", ROUTERS),
-            ("migration", MIGRATIONS),
-        )
-        for policy in found
-        if not policy.__name__.startswith("Oracle")
-    ],
-)
-def test_until_outputs_differ_so_does_nothing_else(slot, policy):
-    tables = []
-    for case in outputs_differ_late():
-        case = where_it_goes(policy, case)
-        chosen = make(policy) if slot in ("router", "migration") else lambda: make(policy)
-        tables.append(run(case, **{slot: chosen}).requests())
-    until_s = tables[0].finish_s[0]
-    assert tables[1].finish_s[0] > until_s > tables[0].arrival_s[5]
-    for column in ("admitted_s", "first_token_s", "finish_s"):
-        a, b = (table[column].where(table[column] < until_s) for table in tables)
-        np.testing.assert_allclose(a, b, rtol=0, atol=1e-9, err_msg=column)
-    arrived = tables[0].arrival_s < until_s
-    assert (tables[0].replica[arrived] == tables[1].replica[arrived]).all()
