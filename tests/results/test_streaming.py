@@ -67,10 +67,9 @@ def drafts(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("choice", CHOICES)
-def test_what_is_streamed_is_what_would_be_kept(choice, tmp_path, monkeypatch):
+def test_what_is_streamed_is_what_would_be_kept(choice, tmp_path, request):
     kept = simulate(*CHOICES[choice])
-    for module in (running, tables, files):
-        monkeypatch.setattr(module, "ROW_GROUP", GROUP)
+    request.getfixturevalue("small_groups")
     streamed = simulate(*CHOICES[choice])
     assert isinstance(streamed.rows, StoredRequests)
     assert len(streamed.rows) == len(kept.rows) > GROUP
