@@ -58,31 +58,6 @@ def test_shares_are_means_over_time_of_what_the_timeline_shows(static):
     assert kv["hbm_share"] == pytest.approx(used / capacity, rel=0.01)
 
 
-def test_what_goes_to_the_host_and_comes_back_is_counted(static, swapped):
-    for result in (static, swapped):
-        kv = result.summary["kv"]
-        assert kv["tokens_to_host"] > 0
-        assert kv["tokens_from_host"] > 0
-        assert 0 < kv["hbm_hit_rate"] < kv["hit_rate"] < 1
-        assert result.requests["kv_cold_start_s"].max() > 0
-        assert (result.requests["kv_cold_start_s"] <= result.requests["queue_s"] + 1e-9).all()
-    assert static.summary["kv"]["tokens_ahead"] == 0
-
-
-TIERS = (*STATIC, "cluster.replicas=2", "host.kv_disk_bytes=1.0e+10", "cluster.kv_store_bytes=1.0e+11")
-
-
-def test_what_is_kept_below_the_host_is_counted_where_there_is_something(static):
-    """Fetched KV comes to the host first, and is found there."""
-    kv = simlora.simulate(TIERS).summary["kv"]
-    assert kv["tokens_to_disk"] > 0
-    assert kv["tokens_to_store"] > 0
-    fetched = kv["tokens_from_disk"] + kv["tokens_from_store"]
-    assert kv["tokens_from_host"] >= 0.9 * fetched > 0
-    assert kv["tokens_recomputed"] >= 0
-    assert "tokens_to_disk" not in static.summary["kv"]
-
-
 def test_how_full_hbm_is_depends_neither_on_how_many_steps_are_one_event_nor_on_the_timeline(swapped):
     fast = swapped.summary["kv"]
     plain, bare = (

@@ -10,7 +10,6 @@ from simlora.cli import main
 from simlora.core.errors import InputError
 from simlora.report.html import render
 from simlora.report.terminal import summary_table
-from tests.golden.cases import cases
 
 BUSY = (
     "gpu=a10g",
@@ -39,25 +38,6 @@ def test_a_summary_counts_calls_and_the_table_has_them():
     assert later.any()
     assert (answered["ttft_s"].to_numpy()[later] > last["ttft_s"].to_numpy()[later]).all()
     np.testing.assert_allclose(answered["ttft_s"].to_numpy()[~later], last["ttft_s"].to_numpy()[~later])
-
-
-KINDS = ("dlora_released", "fastlibra", "loraserve", "vllm_packed")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [case for case in cases() if case.name in {f"{kind}-functions-fast" for kind in KINDS}],
-    ids=lambda case: case.name,
-)
-def test_with_systems_of_every_kind_each_call_ends_once_and_each_attempt_is_a_row(case):
-    impatient = ("clients.patience_s=0.06", "clients.retries=2", "report=false")
-    result = simlora.simulate([*case.overrides, *impatient])
-    found = result.summary["clients"]
-    assert found["calls"] == found["answered"] + found["gave_up"]
-    assert found["attempts"] == len(result.requests)
-    assert found["abandoned"] > 0
-    assert (result.requests["status"] == "finished").sum() == found["answered"]
-    assert result.requests["status"].isin(("finished", "aborted", "rejected")).all()
 
 
 def test_the_terminal_and_the_page_say_what_became_of_calls():

@@ -1,6 +1,5 @@
 """What dLoRA merged, and whom it moved, in the results of a run."""
 
-import json
 from typing import Any
 
 import matplotlib as mpl
@@ -40,13 +39,6 @@ def moving() -> simlora.Result:
 @pytest.fixture(scope="module")
 def unsolved() -> simlora.Result:
     return simlora.simulate(UNSOLVED)
-
-
-def told(result: simlora.Result) -> dict[str, Any]:
-    """The summary without what depends on this machine, nor on what was typed."""
-    return {
-        key: value for key, value in result.summary.items() if key not in ("simulation", "command", "run")
-    }
 
 
 def test_every_switch_says_which_adapter_is_merged_from_then_on(merging):
@@ -91,14 +83,10 @@ def test_the_summary_counts_plans_and_what_moves_cost(moving):
     assert 0 < facts["moves"] <= facts["planned_moves"]
 
 
-def test_planning_is_timed_on_the_wall_and_nowhere_else(moving):
+def test_planning_is_timed_on_the_wall(moving):
+    """Nothing else of a run is: the digests of tests/golden are the same again and again."""
     simulation = moving.summary["simulation"]
     assert 0 < simulation["migration_wall_s"] < simulation["wall_s"]
-    again = simlora.simulate(MOVING)
-    assert json.dumps(told(again)) == json.dumps(told(moving))
-    pd.testing.assert_frame_equal(again.decisions, moving.decisions)
-    pd.testing.assert_frame_equal(again.moves, moving.moves)
-    pd.testing.assert_frame_equal(again.plans, moving.plans)
 
 
 def test_a_system_without_migration_has_no_figures_of_it():

@@ -79,11 +79,6 @@ def test_one_string_is_not_a_list_of_overrides():
         simlora.simulate("seed=1")
 
 
-def test_two_simulations_share_nothing(calibration, result):
-    again = simlora.simulate([calibration, "workload.duration_s=20"])
-    pd.testing.assert_frame_equal(again.requests, result.requests)
-
-
 def test_an_interrupt_brings_what_was_finished(calibration, monkeypatch, tmp_path):
     setup = prepare(*compose([calibration]))
     dispatch = Dispatcher.dispatch

@@ -24,7 +24,6 @@ from tests.engine.by_hand import chunks_s, kv_s, load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
-LATENCY_S = C["adapter_load.latency_s"]
 LOADS_S = [load_s(rank) for rank in (1, 2, 4)]
 NEVER: dict[str, Any] = {"every_s": 1000.0, "idle": 0.0, "idle_to": 0.0}
 """A swapper that makes room where it is needed, and nothing else."""

@@ -188,14 +188,6 @@ def test_8_a_load_is_charged_once(case):
     assert busy_s <= loads * (latency_s + max(sizes) / bytes_per_s) + 1e-9
 
 
-def test_8_requests_of_one_adapter_share_its_load():
-    recorder = Case(rows=(Row(0.0, 0, 5, 5, 5),) * 3).run()
-    assert recorder.adapter_loads == 1
-    table = recorder.requests()
-    assert (table.cold_start_s == 2**-8 + 64 / 2**14).all()
-    assert (table.admitted_s == table.cold_start_s).all()
-
-
 def test_8_a_request_waits_only_for_the_rest_of_a_load_in_flight():
     case = Case(
         rows=(Row(0.0, None, 5, 9, 9), Row(0.03125, 0, 5, 5, 5)), loader="prefetching", max_wait_tokens=4

@@ -282,7 +282,11 @@ def test_policies_keep_their_promises_where(mechanism, data):
     if clients is not None:
         simulation = ClientSimulation(scenario)
         simulation.run()
-        assert {call.status for call in simulation.calls()} <= {ANSWERED, GAVE_UP}
+        calls = simulation.calls()
+        assert {call.status for call in calls} <= {ANSWERED, GAVE_UP}
+        assert sum(call.attempts for call in calls) == len(simulation.requests())
+        finished = (simulation.requests().status == "finished").sum()
+        assert finished == sum(call.status == ANSWERED for call in calls)
     else:
         recorder = Simulation(scenario).run()
         assert recorder.ended == len(case.rows) or case.until_s is not None
