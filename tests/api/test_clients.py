@@ -107,7 +107,6 @@ def test_what_a_client_left_is_not_begun_anew(failing):
     [
         ("clients.outstanding=0", "clients.outstanding is 0, must be a whole number of requests, at least 1"),
         ("clients.patience_s=0", "clients.patience_s is 0, must be greater than 0"),
-        ("clients.think_s=1", "clients.think_s is between the requests of a closed loop"),
         ("+clients.patient=1", "there is no key clients.patient; did you mean clients.patience_s"),
     ],
 )

@@ -23,9 +23,6 @@ APART = (
 )
 
 
-KNOWN_POINTS = ("placement=rank_demand", "placement.operating_points={8: 5500, 64: 4500}")
-
-
 def summary(*overrides: str, prompt: int = 512, output: int = 64, rate_rps: float = 4) -> dict[str, Any]:
     lengths = f"workload.prompt_tokens.tokens={prompt}", f"workload.output_tokens.tokens={output}"
     rate = f"workload.arrivals.rate_rps={rate_rps}"
@@ -97,7 +94,6 @@ def test_copies_that_wait_for_their_link_are_a_queue_too():
     [
         (("decode_router=round_robin",), "must be chosen with router@decode_router=<name>"),
         (("router@decode_router=adapter_affinity", "decode_router.slack=0"), "decode_router.slack is 0"),
-        ((*KNOWN_POINTS, "cluster.replicas=3"), "needs placement=replicate_all"),
     ],
 )
 def test_a_mistake_is_told_in_the_words_of_its_key(overrides, told):

@@ -12,20 +12,21 @@ from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 
 
-class ToTheFirst(Router):
-    """Sends all requests to replica 0."""
+class Routed(Router):
+    """Sends requests where a function of the request, the candidates and the view says."""
 
     informed = False
 
-    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
-        return 0
+    def __init__(self, chosen: Callable[[Request, NDArray[Any], ClusterView], int]) -> None:
+        self._chosen = chosen
+
+    def route(self, request: Request, candidates: NDArray[Any], view: ClusterView) -> int:
+        return self._chosen(request, candidates, view)
 
 
-class InTurn(ToTheFirst):
-    """Deals requests out to two replicas."""
-
-    def route(self, request: Request, candidates: object, view: ClusterView) -> int:
-        return request.id % 2
+TO_THE_FIRST = Routed(lambda request, candidates, view: 0)
+IN_TURN = Routed(lambda request, candidates, view: request.id % 2)
+"""Deals requests out to two replicas."""
 
 
 class Planned(Migration):

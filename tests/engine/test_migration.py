@@ -1,18 +1,16 @@
 """Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from simlora.core.request import Request
 from simlora.metrics.recorder import Recorder
 from simlora.policies.migration.base import Copy, Migration, Move, Plan
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import BOTH, load_s, prefill_s, steps_s
 from tests.engine.cases import Case, Row
-from tests.engine.moving import Fixed, InTurn, Planned, ToTheFirst, looking, moves
+from tests.engine.moving import IN_TURN, TO_THE_FIRST, Fixed, Planned, Routed, looking, moves
 
 CASE = Case(replicas=2, eviction="lru", kernel="merged", max_wait_tokens=0, max_num_seqs=1, reserve="paged")
 LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
@@ -21,7 +19,7 @@ LONG, SHORT = Row(0.0, None, 4, 40, 40), Row(0.0, None, 4, 3, 3)
 def run(*rows: Row, fast_forward: bool = True, **changes: Any) -> Recorder:
     """All requests go to replica 0 at first."""
     policies = {name: changes.pop(name) for name in ("migration", "placement") if name in changes}
-    return CASE.of(*rows, **changes).run(fast_forward=fast_forward, router=ToTheFirst(), **policies)
+    return CASE.of(*rows, **changes).run(fast_forward=fast_forward, router=TO_THE_FIRST, **policies)
 
 
 def second(period_s: float, **more: object) -> Planned:
@@ -51,13 +49,6 @@ def test_a_request_whose_new_replica_has_failed_when_it_leaves_is_routed_anew(fa
     assert moved.time_s > 2**-4 + 2**-14
 
 
-class FirstOpen(ToTheFirst):
-    """Sends a request to the first replica that is open."""
-
-    def route(self, request: Request, candidates: Sequence[int], view: ClusterView) -> int:
-        return int(candidates[0])
-
-
 @BOTH
 def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_forward):
     """Replica 0 fails between the plan and the end of its step; the request goes on at 1, and may go back to 0."""
@@ -67,9 +58,9 @@ def test_a_request_whose_replica_failed_before_it_left_can_be_moved_later(fast_f
         return Plan(tuple(found), "to the other one")
 
     fails = ((0, 2**-4 + 2**-14, 2**-4 + 2**-13),)
-    case = CASE.but(rows=(LONG, SHORT), failures=fails)
-    chosen = {"migration": Planned(there_and_back, 2**-4, plans=2), "router": FirstOpen()}
-    recorder = case.run(fast_forward=fast_forward, **chosen)
+    first_open = Routed(lambda request, candidates, view: int(candidates[0]))
+    chosen = {"migration": Planned(there_and_back, 2**-4, plans=2), "router": first_open}
+    recorder = CASE.of(LONG, SHORT, failures=fails).run(fast_forward=fast_forward, **chosen)
     last = recorder.journal.moved[-1]
     assert (last.request_id, last.source, last.target, last.reason) == (1, 1, 0, "to the other one")
 
@@ -168,7 +159,7 @@ def test_a_copy_is_there_for_requests_to_come():
 
     migration = Planned(copies, 2**-8, brings=True)
     case = CASE.but(rows=(Row(0.0, 0, 4, 40, 40), Row(1.0, 2, 4, 3, 3)))
-    recorder = case.run(migration=migration, router=InTurn())
+    recorder = case.run(migration=migration, router=IN_TURN)
     assert recorder.requests().cold_start_s.tolist() == [load_s(1), 0.0]
     assert recorder.adapter_loads == 2
     assert (asked[0], asked[-1]) == ([1, 0, 0], [1, 0, 1])
@@ -184,7 +175,7 @@ def test_a_request_from_another_replica_may_stand_before_one_that_was_refused(sc
     tables = []
     for fast_forward in (True, False):
         back = Planned(lambda view: Plan(tuple(Move(r, 1, 0) for r in view.requests_of(1))), 0.2)
-        tables.append(case.table(fast_forward=fast_forward, migration=back, router=InTurn()))
+        tables.append(case.table(fast_forward=fast_forward, migration=back, router=IN_TURN))
     fast, plain = tables
     assert plain.migrations.tolist() == [0, 1, 0]
     assert fast.finish_s.tolist() == pytest.approx(plain.finish_s.tolist(), abs=1e-9)

@@ -5,7 +5,6 @@ from itertools import count
 import numpy as np
 import pytest
 
-from simlora.core.errors import InputError
 from simlora.core.request import Request
 from simlora.engine.cluster.mixed_pool import MixedPool
 from tests.engine.by_hand import prefill_s, steps_s
@@ -75,12 +74,3 @@ def test_a_replica_is_mixed_until_it_has_no_request_of_the_other_pool():
     pool.leave(0, first)
     pool.leave(2, third)
     assert not pool.counts.any()
-
-
-def test_what_it_does_not_go_with_is_refused():
-    for changes, reason in (
-        ({"reserve": "full"}, r"cluster\.mixed_pool_tokens needs replica\.reserve=paged"),
-        ({"loader": "cpu_assisted"}, r"cluster\.mixed_pool_tokens needs a loader without CPU cores"),
-    ):
-        with pytest.raises(InputError, match=reason):
-            run(Row(0.0, None, 4, 2, 2), **HELP, **changes)

@@ -6,7 +6,7 @@ from simlora.policies.migration.base import Move, Plan
 from simlora.policies.views import ClusterView
 from tests.engine.by_hand import chunks_s, kv_s, merge_s, prefill_s, step_s, steps_s
 from tests.engine.cases import COEFFICIENTS, Case, Row
-from tests.engine.moving import Planned, ToTheFirst
+from tests.engine.moving import TO_THE_FIRST, Planned
 
 A, B = 0, 1
 PAUSED = (Row(0.0, A, 4, 2, 2), Row(0.0, B, 4, 2, 2), Row(0.0, A, 4, 5, 5))
@@ -81,7 +81,7 @@ def moved(case: Case, period_s: float):
         contexts.extend(view.context_tokens(request, 0) for request in found)
         return Plan(tuple(Move(request, 0, 1) for request in found), "it is the third")
 
-    recorder = case.but(replicas=2).run(migration=Planned(asked, period_s), router=ToTheFirst())
+    recorder = case.but(replicas=2).run(migration=Planned(asked, period_s), router=TO_THE_FIRST)
     return recorder, contexts[-1]
 
 

@@ -1,16 +1,14 @@
 """Requests that begin alike, on one replica: what they find, what it saves, and what it costs in memory."""
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import assume, given
-from numpy.typing import NDArray
 
 from simlora.core.request import Request
-from simlora.policies.routing.base import Router
 from simlora.policies.views import ClusterView
 from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row, cases
+from tests.engine.moving import Routed
 from tests.examples import share
 
 EIGHT = tuple(range(1, 9))
@@ -46,25 +44,20 @@ def test_only_what_is_not_cached_is_prefilled_and_attends_to_what_is():
     assert THREE.but(replicas=2).table().cached_tokens.tolist() == [0, 0, 0]
 
 
-class Looks(Router):
-    """Sends the first two requests to replica 0 and the others to 1; notes what each would find at replica 0."""
+def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it():
+    """The first two requests go to replica 0, the others to 1; each notes what it would find at replica 0."""
+    found: list[int] = []
 
-    def __init__(self) -> None:
-        self.found: list[int] = []
-
-    def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
-        self.found.append(int(view.cached_tokens(request)[0]))
+    def route(request: Request, candidates: object, view: ClusterView) -> int:
+        found.append(int(view.cached_tokens(request)[0]))
         return int(request.id > 1)
 
-
-def test_a_router_sees_what_is_cached_while_a_window_of_many_steps_displaces_it():
     rows = (Row(0.0, None, 17, 2, 2), Row(1.0, None, 9, 30, 30))
     rows += tuple(Row(1.0 + i / 8, None, 17, 1, 1) for i in range(1, 8))
     hashes = ((1, 2, 3, 4), (5, 6)) + ((1, 2, 3, 4),) * 7
-    router = Looks()
     of = alike(*rows, hashes=hashes, reserve="paged", capacity=40, replicas=2, max_wait_tokens=10)
-    of.run(router=router)
-    assert router.found == [0, 0, 16, 16, 8, 4, 0, 0, 0]
+    of.run(router=Routed(route))
+    assert found == [0, 0, 16, 16, 8, 4, 0, 0, 0]
 
 
 def test_chunks_of_what_is_not_cached_attend_to_what_is():

@@ -10,8 +10,10 @@ from simlora.core.errors import InputError
 from simlora.engine.clients import Clients
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.incidents import Failure
+from simlora.engine.kv_tiers_config import KvTiersConfig
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.engine.scenario import ClusterConfig
+from simlora.engine.speculation import Speculation
 from simlora.policies.routing.scored import Scored
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
@@ -46,6 +48,7 @@ TIERS: dict[str, Any] = {
     "reserve": "paged",
 }
 APART: dict[str, Any] = {"prefill_replicas": 1, "reserve": "paged"}
+MIXED = APART | {"mixed_pool_tokens": 40}
 SERVER: dict[str, Any] = {"lora_server_gpus": 1, "loader": "cached"}
 
 
@@ -103,6 +106,8 @@ def without(prefix: str) -> dict[str, object]:
         (APART | {"failures": ((0, 1.0, 2.0),)}, "needs a cluster without cluster.failures"),
         (APART | {"migrates_every_s": 1.0}, "needs migration=stay"),
         (APART | BY_QUEUE, "needs autoscaler=fixed"),
+        (MIXED | {"reserve": "full"}, "cluster.mixed_pool_tokens needs replica.reserve=paged"),
+        (MIXED | {"loader": "cpu_assisted"}, "cluster.mixed_pool_tokens needs a loader without CPU cores"),
         (SERVER | {"loader": "blocking"}, "loader=cached: it has all adapters"),
         (SERVER | SLOTS, "replica.adapter_memory=unified"),
         (SERVER | {"scheduler": "credit"}, "a scheduler that merges no adapters"),
@@ -146,6 +151,15 @@ COPIES: dict[str, Any] = {"full_copies": True, "target_modules": ()}
         (Failure, {"host": 0, "at_s": 5.0, "until_s": 3.0}, "until_s of cluster.failures is 3.0, must be"),
         (Clients, {"think_s": 1.0}, "clients.think_s is between the requests of a closed loop"),
         (Scored, {"status_every_s": 0}, "router.status_every_s is 0, must be"),
+        (Speculation, {"tokens": -1}, "speculation.tokens is -1"),
+        (Speculation, {"acceptance": 1.5}, "speculation.acceptance is 1.5"),
+        (Speculation, {"adapter_acceptance": (0.8, 0.2)}, "must have the lower"),
+        (Speculation, {"adapter_acceptance": {}}, "must have a probability for each rank"),
+        (Speculation, {"most_running": 0}, "speculation.most_running is 0"),
+        (KvTiersConfig, {"disk_bytes": -1}, "host.kv_disk_bytes is -1, must be"),
+        (KvTiersConfig, {"store_bytes": nan}, "cluster.kv_store_bytes is nan, must be"),
+        (KvTiersConfig, {"store_servers": 0}, "cluster.kv_store_servers is 0, must be"),
+        (KvTiersConfig, {"fetch": "never"}, "cluster.kv_fetch is 'never'; choose one of"),
         *((ClusterConfig, {"replicas": n}, f"cluster.replicas is {n}, must be") for n in (0, -1, 1.5, True)),
         (ClusterConfig, {"replicas": 1, "status_every_s": -1}, "cluster.status_every_s is -1, must be"),
         (ReplicaConfig, {"kv_token_budget": 0}, "replica.kv_token_budget is 0, must be"),

@@ -225,21 +225,6 @@ def test_a_head_takes_its_share_of_weights_and_one_layer_of_contexts():
     assert contexts_s == pytest.approx((plain.propose_s(4, 800) - plain.propose_s(4, 0)) / 8)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"tokens": -1}, "speculation.tokens is -1"),
-        ({"acceptance": 1.5}, "speculation.acceptance is 1.5"),
-        ({"adapter_acceptance": (0.8, 0.2)}, "must have the lower"),
-        ({"adapter_acceptance": {}}, "must have a probability for each rank"),
-        ({"most_running": 0}, "speculation.most_running is 0"),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong, message):
-    with pytest.raises(InputError, match=message):
-        Speculation(**wrong)
-
-
 def test_every_token_is_told_once_in_order():
     told: dict[int, list[tuple[int, float]]] = {}
 

@@ -37,10 +37,9 @@ from simlora.engine.clients import Clients
 from simlora.engine.cluster.client_simulation import ANSWERED, GAVE_UP, ClientSimulation
 from simlora.engine.cluster.simulation import Simulation
 from simlora.engine.requirements import check
-from simlora.engine.scenario import ScalingConfig
+from simlora.engine.scenario import ScalingConfig, Scenario
 from simlora.latency.calibration import Calibration
-from simlora.latency.kernels import LoraWork, priced
-from simlora.metrics.recorder import Recorder
+from simlora.latency.kernels import Kernel, LoraWork, priced
 from simlora.policies.eviction.swapper import Swapper
 from simlora.policies.placement.base import Placed, Placement
 from simlora.policies.placement.burst_tolerance import BurstTolerance
@@ -80,28 +79,6 @@ def twins_know_the_same_requests():
         yield
 
 
-def run(case: Case, **chosen: Any) -> Recorder:
-    """Run a case with other policies in some slots."""
-    scenario = case.scenario()
-    return Simulation(replace(scenario, policies=replace(scenario.policies, **chosen))).run()
-
-
-@pytest.mark.parametrize("policy", SCHEDULERS)
-@given(case=ANY)
-@few
-def test_a_scheduler_keeps_its_promises(policy, case):
-    recorder = run(case, scheduler=lambda: WatchedScheduler(make(policy)))
-    assert recorder.ended == len(case.rows)
-
-
-@pytest.mark.parametrize("policy", LOADING)
-@given(case=ANY)
-@few
-def test_a_loader_keeps_its_promises(policy, case):
-    recorder = run(case, loader=lambda: WatchedLoader(make(policy)))
-    assert recorder.ended == len(case.rows)
-
-
 def where_it_goes(policy: type, case: Case) -> Case:
     """Return the case with the memory that an eviction policy requires."""
     if policy in SWAPPERS:
@@ -112,14 +89,6 @@ def where_it_goes(policy: type, case: Case) -> Case:
         alike = case.but(others=0, own={})  # other replicas may have no slots
         return alike.but(adapter_memory="slots", max_loras=slots, adapter_region_tokens=region_tokens)
     return case
-
-
-@pytest.mark.parametrize("policy", ALONE)
-@given(case=ANY | divided(adapter_memories=("slots",), evictions=("lru",)))
-@few
-def test_an_eviction_keeps_its_promises(policy, case):
-    recorder = run(where_it_goes(policy, case), eviction=lambda: WatchedEviction(make(policy)))
-    assert recorder.ended == len(case.rows)
 
 
 @pytest.mark.parametrize("policy", EVICTIONS)
@@ -155,7 +124,7 @@ def test_a_swapper_keeps_its_promises(policy, cost_s, visits, used_s, later_s, n
 @given(case=swapped(loaders=tuple(LOADERS)))
 @few
 def test_a_swapper_serves_all_requests(policy, case):
-    assert run(case, eviction=lambda: make(policy)).ended == len(case.rows)
+    assert case.run(eviction=lambda: make(policy)).ended == len(case.rows)
 
 
 class OddOnes(Placement):
@@ -171,32 +140,46 @@ class OddOnes(Placement):
 PLACED = st.builds(Dedicated) | st.builds(BurstTolerance, request_tokens=st.just(5)) | st.builds(OddOnes)
 
 
-@pytest.mark.parametrize("policy", ROUTERS)
-@given(case=ANY, placement=PLACED)
+WATCHES: dict[str, tuple[list[type], Callable[[type], Any]]] = {
+    "scheduler": (SCHEDULERS, lambda policy: lambda: WatchedScheduler(make(policy))),
+    "loader": (LOADING, lambda policy: lambda: WatchedLoader(make(policy))),
+    "eviction": (ALONE, lambda policy: lambda: WatchedEviction(make(policy))),
+    "router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
+    "decode_router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
+    "migration": (MIGRATIONS, lambda policy: WatchedMigration(make(policy), period_s=2**-3, delay_s=2**-6)),
+    "autoscaler": (AUTOSCALERS, lambda policy: WatchedAutoscaler(make(policy))),
+}
+"""By slot, its policies, and what fills the slot to watch one."""
+
+
+def watched(slot: str, policy: type, case: Case) -> Scenario:
+    """A case in which a policy fills a slot and is watched."""
+    scenario = (where_it_goes(policy, case) if slot == "eviction" else case).scenario()
+    watching = WATCHES[slot][1](policy)
+    if slot == "autoscaler":
+        return replace(scenario, scaling=ScalingConfig(autoscaler=watching, boot_s=2**-3))
+    return replace(scenario, policies=replace(scenario.policies, **{slot: watching}))
+
+
+@pytest.mark.parametrize(
+    "slot, policy",
+    [(slot, policy) for slot, (found, _) in WATCHES.items() if slot != "decode_router" for policy in found],
+)
+@given(data=st.data())
 @few
-def test_a_router_keeps_its_promises(policy, case, placement):
-    recorder = run(case, router=WatchedRouter(make(policy)), placement=placement)
-    assert recorder.ended == len(case.rows)
-
-
-@pytest.mark.parametrize("policy", MIGRATIONS)
-@given(case=ANY)
-@few
-def test_a_migration_keeps_its_promises(policy, case):
-    recorder = run(case, migration=WatchedMigration(make(policy), period_s=2**-3, delay_s=2**-6))
-    assert recorder.ended == len(case.rows)
-
-
-class FiveReplicas(by_hand.Cluster):
-    """A cluster with nothing in it."""
-
-    def __init__(self) -> None:
-        super().__init__((0,) * 5)
+def test_a_policy_keeps_its_promises(slot, policy, data):
+    slots = divided(adapter_memories=("slots",), evictions=("lru",))
+    case = data.draw(ANY | slots if slot == "eviction" else ANY)
+    scenario = watched(slot, policy, case)
+    if slot == "router":
+        chosen = replace(scenario.policies, placement=data.draw(PLACED))
+        scenario = replace(scenario, policies=chosen)
+    assert Simulation(scenario).run().ended == len(case.rows)
 
 
 @pytest.mark.parametrize("policy", ROUTERS)
 def test_with_one_candidate_there_is_no_choice(policy):
-    router, view = make(policy), Guard(FiveReplicas(), ClusterView)
+    router, view = make(policy), Guard(by_hand.Cluster((0,) * 5), ClusterView)
     for only in (3, 0, 4):
         assert router.route(Request(0, None, 0.0, 1, 1), np.array([only]), view) == only
 
@@ -216,15 +199,6 @@ def test_a_placement_keeps_its_promises(policy, count, history):
     assert cluster_state(cluster) == before
 
 
-@pytest.mark.parametrize("policy", AUTOSCALERS)
-@given(case=ANY)
-@few
-def test_an_autoscaler_keeps_its_promises(policy, case):
-    scaling = ScalingConfig(autoscaler=WatchedAutoscaler(make(policy)), boot_s=2**-3)
-    scenario = replace(case.but(adapter_memory="unified").scenario(), scaling=scaling)
-    assert Simulation(scenario).run().ended == len(case.rows)
-
-
 # Beside mechanisms that the systems of the papers do not have --------------------------------
 
 ORDINARY: dict[str, Any] = {
@@ -242,16 +216,6 @@ BESIDE = {
     "a LoRA server has the adapters": served(),
     "clients come back": cases(**ORDINARY),
 }
-WATCHES: dict[str, tuple[list[type], Callable[[type], Any]]] = {
-    "scheduler": (SCHEDULERS, lambda policy: lambda: WatchedScheduler(make(policy))),
-    "loader": (LOADING, lambda policy: lambda: WatchedLoader(make(policy))),
-    "eviction": (ALONE, lambda policy: lambda: WatchedEviction(make(policy))),
-    "router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
-    "decode_router": (ROUTERS, lambda policy: WatchedRouter(make(policy))),
-    "migration": (MIGRATIONS, lambda policy: WatchedMigration(make(policy), period_s=2**-3, delay_s=2**-6)),
-    "autoscaler": (AUTOSCALERS, lambda policy: WatchedAutoscaler(make(policy))),
-}
-"""By slot, its policies, and what fills the slot to watch one."""
 CLIENTS = {
     "clients come back": st.just(Clients(patience_s=0.5, retries=2, backoff_s=0.125)),
     APART: st.sampled_from((None, Clients(outstanding=3, think_s=0.25))),
@@ -264,15 +228,10 @@ CLIENTS = {
 def test_policies_keep_their_promises_where(mechanism, data):
     slots = [slot for slot in WATCHES if slot != "decode_router" or mechanism == APART]
     slot = data.draw(st.sampled_from(slots))
-    found, watching = WATCHES[slot]
-    policy, case = data.draw(st.sampled_from(found)), data.draw(BESIDE[mechanism])
+    policy, case = data.draw(st.sampled_from(WATCHES[slot][0])), data.draw(BESIDE[mechanism])
     clients = data.draw(CLIENTS.get(mechanism, st.none()))
-    scenario = (where_it_goes(policy, case) if slot == "eviction" else case).scenario()
     try:  # tests/engine/test_refusals.py has what is refused
-        if slot == "autoscaler":
-            scenario = replace(scenario, scaling=ScalingConfig(autoscaler=watching(policy), boot_s=2**-3))
-        else:
-            scenario = replace(scenario, policies=replace(scenario.policies, **{slot: watching(policy)}))
+        scenario = watched(slot, policy, case)
         if clients is not None:
             scenario = replace(scenario, clients=clients)
         check(scenario)
@@ -305,11 +264,14 @@ class EveryCoefficient(Mapping[str, float]):
         return 0
 
 
+def kernel_of(policy: type[Kernel]) -> Kernel:
+    slots = {"slots": 9, "max_lora_rank": 64} if "slots" in inspect.signature(policy).parameters else {}
+    return policy(Calibration("test", "gpu", "model", 1, {}, EveryCoefficient()), **slots)
+
+
 @pytest.mark.parametrize("policy", KERNELS)
 def test_a_kernel_keeps_its_promises(policy):
-    calibration = Calibration("test", "gpu", "model", 1, {}, EveryCoefficient())
-    slots = {"slots": 9, "max_lora_rank": 64} if "slots" in inspect.signature(policy).parameters else {}
-    kernel, twin = policy(calibration, **slots), policy(calibration, **slots)
+    kernel, twin = kernel_of(policy), kernel_of(policy)
     less, more = LoraWork(3, 3 * 8, 8, 1), LoraWork(30, 30 * 64, 64, 9)
     for cost_s, again_s in ((kernel.decode_s, twin.decode_s), (kernel.prefill_s, twin.prefill_s)):
         assert cost_s(LoraWork(0, 0, 0, 0)) == 0.0, "no adapter costs nothing"
@@ -320,8 +282,7 @@ def test_a_kernel_keeps_its_promises(policy):
 @ARRAYS
 @pytest.mark.parametrize("policy", KERNELS)
 def test_a_kernel_prices_replicas_at_once(policy):
-    slots = {"slots": 9, "max_lora_rank": 64} if "slots" in inspect.signature(policy).parameters else {}
-    kernel = policy(Calibration("test", "gpu", "model", 1, {}, EveryCoefficient()), **slots)
+    kernel = kernel_of(policy)
     rows = [LoraWork(0, 0, 0, 0), LoraWork(3, 3 * 8, 8, 1), LoraWork(200, 200 * 16, 32, 4, 7)]
     columns = LoraWork(*(np.array(column) for column in zip(*rows, strict=True)))
     for cost_s in (kernel.decode_s, kernel.prefill_s):
