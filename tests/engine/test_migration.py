@@ -1,5 +1,6 @@
 """Moves between replicas: when they are made, what goes along, what is sent for, and what stays as it was."""
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,20 @@ def test_a_waiting_request_goes_where_there_is_a_seat_and_is_prefilled_there():
     assert row.admitted_s == moved.time_s
     assert row.finish_s == moved.time_s + prefill_s(4) + steps_s(2, 5)
     assert row.arrival_s == 0.0, "it waits since it came"
+
+
+def test_a_running_request_goes_at_the_end_of_a_step_and_is_prefilled_with_the_tokens_that_it_has():
+    steps = next(n for n in count() if prefill_s(4) + steps_s(n, 5) >= 2**-4)
+    recorder = run(LONG, migration=moves(0, 2**-4))
+    row = recorder.requests().loc[0]
+    (moved,) = recorder.journal.moved
+    assert moved.time_s == prefill_s(4) + steps_s(steps, 5)
+    assert moved.recomputed_tokens == 5 + steps
+    again_s = prefill_s(5 + steps) + steps_s(38 - steps, 6 + steps)
+    assert row.finish_s == pytest.approx(moved.time_s + again_s)
+    assert (row.replica, row.migrations, row.preemptions, recorder.token_gaps.count) == (1, 1, 0, 39)
+    between_s = row.finish_s - row.first_token_s
+    assert recorder.token_gaps.mean() * 39 == pytest.approx(between_s, rel=1e-6), "a gap spans the move"
 
 
 @BOTH

@@ -44,7 +44,6 @@ LINK = {
 }
 WORK = LoraWork(tokens=3, token_rank_sum=80, max_rank=64, adapters=2)
 
-degrees = st.sampled_from([2, 4, 8])
 counts = st.integers(1, 100_000)
 ranks = st.sampled_from([8, 16, 32, 64, 128])
 
@@ -152,16 +151,3 @@ def test_several_gpus_without_collectives_are_an_error_that_names_them(missing):
 def test_one_all_reduce_a_layer_is_nobodys_tensor_parallelism():
     with pytest.raises(InputError, match="= 1, must be 2, or 0 where its iterations were measured whole"):
         collectives(calibration(2, **{"collectives.base_all_reduces_per_layer": 1.0}))
-
-
-@given(degrees, st.integers(0, 10_000), st.integers(0, 10_000))
-def test_folding_is_adding(tp, tokens, token_ranks):
-    plain, whole = calibration(tp), folded(calibration(tp), MODEL)
-    ours = collectives(plain)
-    assert IterationModel(whole).prefill_s(tokens, 0) == pytest.approx(
-        IterationModel(plain).prefill_s(tokens, 0) + ours.base_s(MODEL, tokens)
-    )
-    work = LoraWork(1, token_ranks, 64, 1)
-    assert Mbgmv(whole).prefill_s(work) == pytest.approx(
-        Mbgmv(plain).prefill_s(work) + ours.lora_s(MODEL, token_ranks)
-    )

@@ -6,7 +6,6 @@ from simlora.core.adapter import Adapter
 from simlora.core.request import Request
 from simlora.policies.migration.consolidate import Consolidate
 from simlora.policies.migration.stay import Stay
-from tests.engine.by_hand import prefill_s, step_s, steps_s
 from tests.engine.cases import Case, Row
 from tests.policies.hand import Cluster as ByHand
 
@@ -59,40 +58,10 @@ def test_memory_counts_too():
 
 
 TWO = Case(
-    rows=(Row(0.0, None, 4, 30, 30), Row(0.0, None, 8, 30, 30)),
     replicas=2,
     max_wait_tokens=0,
     kernel="merged",
 )
-
-
-def test_a_request_that_moves_keeps_its_tokens_and_is_prefilled_anew_with_them():
-    """At 0.25 s replica 1 is in a step; at its end its request goes to replica 0, as if it arrived there then."""
-    recorder = TWO.but(migrates_every_s=0.25).run()
-    found = recorder.requests()
-    assert found.migrations.tolist() == [0, 1]
-    assert found.replica.tolist() == [0, 0]
-    tokens, leaves_s = 1, prefill_s(8)
-    while leaves_s < 0.25:
-        leaves_s += step_s(8 + tokens)
-        tokens += 1
-    mine, now_s = 1, prefill_s(4)
-    while now_s < leaves_s:
-        now_s += step_s(4 + mine)
-        mine += 1
-    now_s += prefill_s(8 + tokens)
-    tokens += 1
-    together = 30 - max(mine, tokens)
-    now_s += sum(step_s(4 + mine + i, 8 + tokens + i) for i in range(together))
-    last = (4 + mine, 30 - mine - together) if mine < tokens else (8 + tokens, 30 - tokens - together)
-    now_s += steps_s(last[1], last[0] + together)
-    assert found.finish_s.max() == pytest.approx(now_s)
-    assert found.preemptions.sum() == 0
-    assert recorder.token_gaps.count == found.output_tokens.sum() - 2
-    spans = (found.finish_s - found.first_token_s).sum()
-    assert recorder.token_gaps.mean() * recorder.token_gaps.count == pytest.approx(spans, rel=1e-6), (
-        "gaps span the move"
-    )
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
