@@ -166,13 +166,14 @@ class View:
     The batch has these `members`, or so many `running` requests of the base model, about which a test says nothing.
     """
 
+    loading = 0
+
     def __init__(
         self,
         waiting: Sequence[Request] = (),
         *,
         now_s: float = 9.0,
         running: int = 0,
-        loading: int = 0,
         steps: int = 0,
         max_wait_tokens: int = 0,
         in_use: Collection[Adapter] = (),
@@ -195,7 +196,6 @@ class View:
             self.waiting.add(request)
         self.now_s = now_s
         self.running = self.step_tokens = len(self.members)
-        self.loading = loading
         self.steps_since_prefill = steps
         self.max_wait_tokens = max_wait_tokens
         self.adapters = len(in_use)

@@ -50,11 +50,9 @@ class Cluster(hand.Cluster):
         self,
         *held: Sequence[Request],
         executions_s: Mapping[Adapter | None, float] = {},
-        used_tokens: Sequence[int] | None = None,
         **others: object,
     ) -> None:
         super().__init__((0,) * len(held), {i: (requests, []) for i, requests in enumerate(held)}, **others)
-        self.used_tokens = np.array(used_tokens or [0] * len(held), dtype=np.int64)
         self._executions_s = executions_s
 
     def context_tokens(self, request: Request, replica: int) -> int:
