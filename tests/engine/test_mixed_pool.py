@@ -30,9 +30,12 @@ def test_a_prompt_that_would_wait_too_long_is_computed_where_others_decode_and_s
     assert simulation.apart.stayed == 1
 
 
-def test_a_request_decodes_where_it_was_prefilled_if_no_replica_that_decodes_has_room():
+@pytest.mark.parametrize("way", ["whole", "by_layer"])
+def test_a_request_decodes_where_it_was_prefilled_if_no_replica_that_decodes_has_room(way):
     """The first needs 90 of the 100 slots where it decodes; the second stays, and needs no copy."""
-    simulation, table, log = run(Row(0.0, None, 30, 60, 60), Row(0.5, None, 30, 9, 9), **HELP)
+    simulation, table, log = run(
+        Row(0.0, None, 30, 60, 60), Row(0.5, None, 30, 9, 9), **HELP, kv_handover=way
+    )
     assert log.request.tolist() == [0]
     assert table.replica.tolist() == [1, 0]
     assert table.finish_s[1] == 0.5 + prefill_s(30) + steps_s(8, 31)
@@ -69,6 +72,10 @@ def test_a_replica_is_mixed_until_it_has_no_request_of_the_other_pool():
     pool.enter(2, third, decodes=True)
     assert may(30, 9, decodes=True) == [1], "which has 60 slots taken"
     assert may(30, 10, decodes=True) == [0]
+    fourth = asked(60, 1)
+    pool.enter(2, fourth, decodes=False)
+    assert may(11, 1, decodes=False) == [0, 1, 2], "all have more than enough to do"
+    pool.leave(2, fourth)
     pool.leave(1, second)
     assert may(30, 10, decodes=True) == [1], "it is back in its pool"
     pool.leave(0, first)

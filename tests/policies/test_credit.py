@@ -138,6 +138,8 @@ def test_the_adapter_with_the_most_requests_is_merged_once_they_are_more_than_al
 def test_of_adapters_with_equally_many_requests_that_of_the_oldest_is_merged():
     queue = requests(C, B, C, B, C, B)
     assert credit(alpha=0.5).schedule(view(queue)).merge is C
+    behind = requests(None, None, None, None, C, B)
+    assert credit(alpha=0.2).schedule(view(behind)).merge is C, "also of requests that are not in turn"
     older, newer = requests(B), requests(C, start=1)
     assert credit(alpha=0.1).schedule(view(newer, paused=older)).merge is B
     assert credit(alpha=0.2).schedule(view(requests(*[None] * 5))).merge is None, "the base model is nothing"
