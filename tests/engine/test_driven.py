@@ -263,7 +263,10 @@ def test_what_waits_behind_a_client_that_leaves_a_replica_without_a_batch_starts
     requests = [driven.submit(Submitted(*asked)) for asked in ((10, 20, 0), (30, 40), (4, 5))]
     driven.advance(load_s(1) / 2)
     driven.cancel(requests[1])
-    assert driven.close().requests().admitted_s[2] == load_s(1) / 2
+    driven.cancel(requests[0])
+    rows = driven.close().requests()
+    assert rows.admitted_s[2] == load_s(1) / 2
+    assert (rows.status[0], rows.output_tokens[0]) == ("finished", 1), "it is processed to its first token"
 
 
 def test_what_waits_behind_a_client_that_leaves_starts_at_the_next_boundary():
