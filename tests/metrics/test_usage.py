@@ -1,10 +1,12 @@
-"""What HBM holds on average, by hand; fast-forward and the plain loop are compared in tests/engine."""
+"""What HBM holds on average, by hand and from one step to the next."""
 
 import numpy as np
 import pytest
+from hypothesis import event, given
 
 from simlora.metrics.usage import CachedUsage, Usage
-from tests.engine.cases import Case, Row
+from tests.engine.cases import Case, Row, swapped
+from tests.examples import share
 
 
 def test_levels_hold_until_the_next_boundary_and_the_last_one_until_the_end():
@@ -56,3 +58,17 @@ def test_a_run_by_hand():
     first_s, end_s = table.first_token_s[0], table.finish_s[0]
     area = (first_s - 1.0) * 13 + (end_s - first_s) * (13 + 1)
     assert simulation.recorder.usage.until(end_s).used == pytest.approx([area / end_s])
+
+
+@given(swapped(loaders=("blocking", "asynchronous")))
+@share(1 / 3)
+def test_cached_kv_is_the_same_on_average_however_many_steps_are_one_event(case):
+    fast, plain = (case.simulation(fast_forward=fast_forward) for fast_forward in (True, False))
+    end_s = fast.recorder.last_s
+    if end_s == 0.0:
+        return
+    one, other = fast.recorder.usage.until(end_s), plain.recorder.usage.until(end_s)
+    for name in ("idle", "invalid", "host"):
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-9)
+    event(f"on the host: {one.host.any()}")
+    event(f"invalid: {one.invalid.any()}")
