@@ -3,8 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from simlora.cli.capacity import main
 
 SMALL = (
@@ -46,20 +44,3 @@ def test_several_systems_are_searched_side_by_side(tmp_path, capsys):
     assert {"name": "slora_lcfs", "folder": "1", **alone} == said[1]
     assert alone["side"]["gpu"] == "a10g"
     assert (tmp_path / "outputs/capacity/capacities.png").stat().st_size > 5_000
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["system=slora,vllm"], "the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: "),
-        (["workload.arrivals.rate_rps=1,2"], "workload.arrivals.rate_rps is what is searched for; give it"),
-    ],
-)
-def test_unfair_searches_are_refused_before_anything_is_simulated(
-    arguments, sentence, monkeypatch, tmp_path, capsys
-):
-    monkeypatch.setattr("simlora.sweeps.several.capacity", None)
-    assert main([*SMALL, *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"simlora: error: {sentence}")
-    assert list(tmp_path.iterdir()) == []

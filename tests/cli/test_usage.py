@@ -45,6 +45,16 @@ USUAL = {
     "serve": ("gpu=a10g", "model=llama_7b", "workload.duration_s=3", "report=false"),
 }
 """What is typed before the mistake."""
+A_HOST = "and a host, without a path, such as http://localhost:8000"
+NO_HOSTS = ("http://", "http://[::1", "http://a:99999", "http://a/v1")
+LOG = {"time": 1_769_860_800, "model": "sql", "usage": {"prompt_tokens": 10, "completion_tokens": 4}}
+FILES = {
+    "log.jsonl": json.dumps(LOG),
+    "ranks.csv": "adapter,rank\nsql,16\n",
+    "own.csv": "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,20\n",
+    "sums.json": json.dumps({"request_throughput": 3.0, "total_input_tokens": 9}),
+}
+"""What is there already."""
 MISTAKES = {
     "capacity --limit=ttft_s.p95": "--limit 'ttft_s.p95' must be NAME=VALUE, such as ttft_s.p95=10",
     "capacity --limit=ttft_s.p95=soon": "--limit ttft_s.p95 is 'soon', must be a number",
@@ -82,21 +92,45 @@ MISTAKES = {
     "trace import log.jsonl --failed=drp": "--failed is 'drp'; did you mean drop?",
     "trace import log.jsonl --map=arrival": "--map has 'arrival', must be ours=theirs, such as arrival=timestamp",
     "trace import log.jsonl --map=arival=time": "--map has no column 'arival' of ours; did you mean arrival?",
+    "trace lst": "there is no command 'lst'; did you mean list",
+    "trace show": "simlora-trace show needs NAME; see simlora-trace --help",
+    "trace show mooncak": "there is no trace 'mooncak' in the catalogue; did you mean mooncake?",
+    "trace list all": "simlora-trace list takes no 'all'",
+    "trace info": "simlora-trace info needs FILE",
+    "trace info own.csv --format=azure": "there is no format 'azure'; did you mean azure_llm_20",
+    "trace info own.csv --format=burstgpt": "own.csv has a column 'arrival_s', which is unknown",
+    "trace info own.csv --picture=own.txt": "--picture is 'own.txt', must end in .png, .svg or .pdf",
+    "trace info own.csv --picture=no/own.png": "no/own.png cannot be written: No such file or",
+    "trace info own.csv system=dlora": "'system=dlora' changes no trace, must be a key of its",
+    "trace info own.csv seed=-1": "seed is -1, must be a whole number, at least 0",
+    "trace convert own.csv": "simlora-trace convert needs FILE and OUT",
+    "trace convert own.csv own.csv": "own.csv is the file to be read, must be another",
+    "trace convert own.csv out.txt": "out.txt has the suffix '.txt', must be one of .csv, ",
+    "trace convert own.csv no/out.csv": "no/out.csv cannot be written: ",
+    "trace convert ranks.csv out.csv": "ranks.csv has the columns adapter, rank, which are those of no trace",
+    "record trace.csv --upstream localhost:8000": "--upstream localhost:8000 must be http://",
+    **{f"record trace.csv --upstream {address}": A_HOST for address in NO_HOSTS},
+    "record trace.txt --upstream http://a": "trace.txt has the suffix '.txt'",
+    "record no/trace.csv --upstream http://a --port 0": "cannot be written: No such file",
+    "report nowhere": "nowhere does not exist, must be the folder of a run or of a sweep",
+    "validate none.json": "none.json does not exist",
+    "validate sums.json": "sums.json has 1 fault, which stands in the table above; nothing was written",
+    "capacity system=slora,vllm": "the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: ",
+    "capacity workload.rate_rps=1,2": "workload.rate_rps is what is searched for; give it",
 }
 
 
 @pytest.mark.parametrize("typed", MISTAKES)
 def test_a_mistake_is_a_sentence_and_leaves_nothing(typed, at_home, capsys):
-    log = {"time": 1_769_860_800, "model": "sql", "usage": {"prompt_tokens": 10, "completion_tokens": 4}}
-    (at_home / "log.jsonl").write_text(json.dumps(log))
-    (at_home / "ranks.csv").write_text("adapter,rank\nsql,16\n")
+    for name, text in FILES.items():
+        (at_home / name).write_text(text)
     command, *words = typed.split(" ")
     assert import_module(COMMANDS[f"simlora-{command}"]).main([*USUAL.get(command, ()), *words]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("simlora: error: ")
     assert MISTAKES[typed] in line
-    left = {path.name for path in at_home.rglob("*") if path.is_file() and "cache" not in path.parts}
-    assert left == {"log.jsonl", "ranks.csv"}
+    paths = (path for path in at_home.rglob("*") if path.is_file() and "cache" not in path.parts)
+    assert {path.name: path.read_text() for path in paths} == FILES
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from experiments.validation.server import SERVER, TRAFFIC, served, written
 from simlora.cli.validate import main
 
@@ -26,19 +24,3 @@ def test_a_result_and_the_command_of_its_server_are_enough(tmp_path, capsys):
     assert saved["kv_tokens"]["measured"] == 300_000
     assert (tmp_path / "outputs/validate/run/report.html").exists()
     assert (tmp_path / "outputs/validate/requests.parquet").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["none.json"], "none.json does not exist"),
-        (["sums.json"], "sums.json has 1 fault, which stands in the table above; nothing was written"),
-        (["result.json", "--adapters=8"], "--adapters needs --rank"),
-        (["result.json", "--serve", "run me"], "starts no engine whose flags are known"),
-    ],
-)
-def test_bad_input_ends_with_one_sentence_and_status_2(arguments, said, tmp_path, capsys):
-    written(served([*SERVER, *TRAFFIC]), tmp_path / "result.json")
-    (tmp_path / "sums.json").write_text(json.dumps({"request_throughput": 3.0, "total_input_tokens": 9}))
-    assert main(arguments) == 2
-    assert said in capsys.readouterr().err

@@ -6,27 +6,22 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pandas as pd
-import pytest
 
-from simlora.cli.record import main
+from tests.cli.command import python
 from tests.serving.conftest import listens, live
 from tests.serving.upstreams import HELLO, says
-
-A_HOST = "and a host, without a path, such as http://localhost:8000"
-RECORD = [sys.executable, "-c", "import sys; from simlora.cli.record import main; sys.exit(main())"]
 
 
 def recorded(folder: Path, bodies: Sequence[dict[str, Any]], *options: str) -> tuple[int, str, str]:
     """Return the command's exit status, stdout and stderr, which is interrupted when it has been asked."""
     process = subprocess.Popen(
-        [*RECORD, "trace.csv", "--port", "0", *options],
+        [*python("simlora-record"), "trace.csv", "--port", "0", *options],
         cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -75,41 +70,3 @@ def test_no_trace_is_written_where_no_completion_was_answered(tmp_path: Path) ->
         in sentence
     )
     assert not (tmp_path / "trace.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("trace.csv", "--upstream", "localhost:8000"), "--upstream localhost:8000 must be http://"),
-        (("trace.csv", "--upstream", "http://"), A_HOST),
-        (
-            ("trace.csv", "--upstream", "https://:8000"),
-            A_HOST,
-        ),
-        (
-            ("trace.csv", "--upstream", "http://[::1"),
-            A_HOST,
-        ),
-        (
-            ("trace.csv", "--upstream", "http://a:99999"),
-            A_HOST,
-        ),
-        (
-            ("trace.csv", "--upstream", "http://a/v1"),
-            A_HOST,
-        ),
-        (("trace.txt", "--upstream", "http://a"), "trace.txt"),
-        (("no/trace.csv", "--upstream", "http://a", "--port", "0"), "cannot be written: No such file"),
-    ],
-)
-def test_what_cannot_be_is_one_sentence(
-    words: tuple[str, ...],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(words) == 2
-    (sentence,) = capsys.readouterr().err.splitlines()
-    assert message in sentence
