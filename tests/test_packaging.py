@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from simlora.core import starting
+from tests.cli.command import SCRIPTS
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "simlora"
 
@@ -75,23 +78,8 @@ def test_the_wheel_declares_the_commands(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith("entry_points.txt")]
     entry_points = configparser.ConfigParser()
     entry_points.read_string(wheel.read(name).decode())
-    rooms = [
-        "capacity",
-        "plan",
-        "validate",
-        "sweep",
-        "trace",
-        "calibrate",
-        "report",
-        "check",
-        "serve",
-        "record",
-    ]
-    assert dict(entry_points["console_scripts"]) == {
-        "simlora": "simlora.cli:main",
-        **{f"simlora-{room}": f"simlora.cli.{room}:main" for room in rooms},
-        "simlora-profile": "profiler.command:main",
-    }
+    assert dict(entry_points["console_scripts"]) == SCRIPTS
+    assert {*SCRIPTS} == {*starting.COMMANDS} - {"-m"}
 
 
 def test_without_torch_the_profiler_says_what_to_install(tmp_path):

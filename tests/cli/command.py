@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,23 +16,9 @@ from simlora.cli import main
 
 Capture = pytest.CaptureFixture[str]
 SHORT = ("workload.duration_s=10", "report=false")
+SCRIPTS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
 COMMANDS = {
-    "simlora": "simlora.cli",
-    **{
-        f"simlora-{name}": f"simlora.cli.{name}"
-        for name in (
-            "sweep",
-            "capacity",
-            "plan",
-            "validate",
-            "report",
-            "serve",
-            "record",
-            "trace",
-            "calibrate",
-            "check",
-        )
-    },
+    name: target.partition(":")[0] for name, target in SCRIPTS.items() if target.startswith("simlora")
 }
 """The module of each command."""
 CALIBRATION = """

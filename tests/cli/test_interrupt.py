@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 
 from simlora.cli.guarded import INTERRUPTED, guarded
-from simlora.core import starting
 from tests.cli.command import COMMANDS, Command, Ended
 
 STOP = """
@@ -81,7 +80,6 @@ def stopped(folder: Path, command: str, where: str, code: str = "") -> tuple[int
 )
 def test_a_command_may_be_stopped_while_it_is_imported(tmp_path, command, where):
     assert stopped(tmp_path, command, where) == (130, "simlora: interrupted; nothing was begun\n")
-    assert COMMANDS.keys() <= {*starting.COMMANDS}, "they are known by their names"
 
 
 @pytest.mark.parametrize(

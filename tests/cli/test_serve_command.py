@@ -6,14 +6,15 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 import pandas as pd
 
+from tests.cli.command import python
+
 RUN = ("gpu=a10g", "model=llama_7b", "workload.duration_s=3", "report=false")
-SERVE = [sys.executable, "-c", "import sys; from simlora.cli.serve import main; sys.exit(main())"]
+SERVE = python("simlora-serve")
 
 
 def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):

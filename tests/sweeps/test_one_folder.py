@@ -6,7 +6,6 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from io import BytesIO
 from pathlib import Path
 from threading import Semaphore
 
@@ -15,7 +14,9 @@ import pytest
 
 from simlora.cli.report import main as report
 from simlora.cli.sweep import main
+from simlora.core.errors import InputError
 from simlora.core.locks import locked
+from simlora.sweeps.gathering import gather
 from simlora.sweeps.grid import grid
 from simlora.sweeps.running import each_run
 from simlora.sweeps.table import LOCK, TABLE, Table, read_sweep
@@ -105,48 +106,57 @@ def test_a_sweep_that_was_killed_leaves_no_lock():
     assert main([*SMALL, "--out=out"]) == 0
 
 
-OURS = pd.DataFrame({"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"]})
+OURS = pd.DataFrame(
+    {"key": ["a"], "source": ["b"], "seed": [1], "status": ["ran"], "reason": [""], "load": ["below"]}
+)
+NUMBERS = ("makespan_s", "requests.finished", "slo.attainment")
+REFUSED = [
+    *((text, " cannot be read") for text in (b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1")),
+    *((OURS.drop(columns=[name]), f" has no column {name}") for name in ("key", "seed", "status")),
+    *((OURS.assign(**{name: None}), f" has a row without a {name}") for name in ("key", "seed", "status")),
+    *(
+        (OURS.assign(**{name: [value]}), f" has other values than {known} in the column {name}")
+        for name, value, known in (
+            ("status", "won", "ran, does not fit, not simulated, failed"),
+            ("load", [1, 2], "below, unknown, near, past"),
+            ("source", [1, 2], "text"),
+            ("side.changed", "not json", "JSON of a mapping"),
+            ("side.changed", "[]", "JSON of a mapping"),
+            ("speedup", {"a": 1}, "text or numbers"),
+            ("ttft_s.mean", b"x", "text or numbers"),
+            ("speedup", float("inf"), "finite numbers"),
+            ("slo.classes.gold.attainment", 7.5, "shares from 0 to 1"),
+            ("kv.hit_rate", -0.5, "shares from 0 to 1"),
+        )
+    ),
+]
+"""A table, or what is in its file, and what is said of it."""
 
 
-def stored(frame: pd.DataFrame) -> bytes:
-    """What is in the file of a table."""
-    file = BytesIO()
-    frame.to_parquet(file)
-    return file.getvalue()
+@pytest.mark.parametrize(("table", "said"), REFUSED)
+def test_a_table_that_is_none_of_a_sweeps_is_left_alone_and_not_drawn(table, said, capsys):
+    Path("out").mkdir()
+    path = Path("out", TABLE)
+    path.write_bytes(table if isinstance(table, bytes) else table.to_parquet())
+    before = path.read_bytes()
+    for command, *arguments in (main, *SMALL, "speedup=2", "--out=out"), (report, "out"):
+        assert command(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"simlora: error: out/sweep.parquet{said}, must be a sweep's table")
+    assert [*Path().rglob("*")] == [path.parent, path]
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("table", "said"),
     [
-        *((text, "cannot be read") for text in (b"", b"not parquet", b"PAR1" + b"\0" * 40 + b"PAR1")),
-        *((stored(OURS.drop(columns=[name])), f"has no column {name}") for name in ("key", "seed", "status")),
-        (stored(OURS.assign(source=[[1, 2]])), "in the column source"),
-        (stored(OURS.assign(speedup=[{"a": 1}])), "in the column speedup"),
-        (stored(OURS.assign(**{"ttft_s.mean": [b"x"]})), "in the column ttft_s.mean"),
+        (OURS, "no column makespan_s"),
+        (OURS.assign(**dict.fromkeys(NUMBERS, 1.0))[:0], "no rows"),
+        (OURS.assign(**dict.fromkeys(NUMBERS, "x")), "other values than numbers in the column makespan_s"),
     ],
 )
-def test_a_table_that_is_none_of_a_sweeps_is_left_alone(content, said, capsys):
+def test_a_table_without_figures_is_not_drawn(table, said):
     Path("out").mkdir()
-    Path("out", TABLE).write_bytes(content)
-    assert main([*SMALL, "speedup=2", "--out=out"]) == 2
-    err = capsys.readouterr().err
-    assert "out/sweep.parquet " in err
-    assert f"{said}, must be a sweep's table" in err
-    assert Path("out", TABLE).read_bytes() == content
-
-
-@pytest.mark.parametrize(
-    ("column", "value"),
-    [("slo.attainment", 7.5), ("slo.classes.gold.attainment", 7.5), ("kv.hit_rate", -0.5)],
-)
-def test_shares_are_from_0_to_1(column, value, capsys):
-    assert main([*SMALL, "--out=out"]) == 0
-    read_sweep("out").assign(**{column: value}).to_parquet(Path("out", TABLE))
-    capsys.readouterr()
-    assert report(["out"]) == 2
-    said = capsys.readouterr().err
-    assert (
-        f"out/sweep.parquet has other values than shares from 0 to 1 in the column {column}, must be" in said
-    )
-    assert said.count("\n") == 1
-    assert not Path("comparison.html").exists()
+    table.to_parquet(Path("out", TABLE))
+    with pytest.raises(InputError, match=f"^out/sweep.parquet has {said}, must be a sweep's table$"):
+        gather([Path("out")])
