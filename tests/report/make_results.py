@@ -8,35 +8,16 @@ import numpy as np
 import pandas as pd
 
 from simlora.core import libm
+from simlora.latency import calibration
 from simlora.metrics.histogram import TokenGaps
 from simlora.metrics.journal import Failed, Journal, Moved, Planned, Replanned
 from simlora.metrics.slo import SloTargets
 from simlora.metrics.summary import json_safe, summarise
+from simlora.report.results import TIMELINE_COLUMNS
+from tests.metrics.frames import finished, lost, table
 
 CAPACITY_TOKENS = 14_500
-CALIBRATION = {
-    "path": "a10g-llama_7b-tp1",
-    "gpu": "a10g",
-    "model": "llama_7b",
-    "tp": 1,
-    "provenance": {
-        "kind": "published",
-        "source": "S-LoRA's released runs, setting S2",
-        "date": "2026-11-21",
-        "mape": {"throughput": 0.004, "mean_latency": 0.017},
-        "coefficients": {"adapter_load": {"kind": "derived", "source": "PCIe 4.0 x16 bandwidth ratio"}},
-    },
-    "coefficients": {
-        "prefill.intercept_s": 0.0087,
-        "prefill.per_token_s": 0.00022,
-        "decode.intercept_s": 0.0262,
-        "decode.per_sequence_s": 0.00021,
-        "decode.per_context_token_s": 1.1e-6,
-        "kernels.mbgmv.decode.per_rank_sum_s": 4.1e-6,
-        "adapter_load.latency_s": 0.0003,
-        "adapter_load.bytes_per_s": 1.2e10,
-    },
-}
+CALIBRATION = calibration.load("a10g-llama_7b-tp1").describe()
 
 
 def make_requests(
@@ -44,51 +25,26 @@ def make_requests(
 ) -> pd.DataFrame:
     """Return requests of which about one in 25 is lost; `names` become the most popular adapters."""
     rng = np.random.default_rng(seed)
-    n = requests
-    adapter = np.minimum(rng.zipf(1.4, n) - 1, adapters - 1)
-    labels = np.array([*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))], dtype=object)
-    arrival_s = np.sort(rng.uniform(0, max(n, 1) / 2.5, n))
-    output_tokens = rng.integers(8, 512, n)
-    burst = 2.5 * np.clip(libm.sin(arrival_s / max(n, 1) * 12), 0, None) ** 3
-    queue_s = rng.exponential(0.25 + burst)
-    ttft_s = queue_s + rng.gamma(4, 0.04, n)
-    latency_s = ttft_s + (output_tokens - 1) * rng.gamma(60, 0.0009, n)
-    status = rng.choice(["finished", "aborted", "rejected"], n, p=[0.96, 0.03, 0.01]).astype(object)
-    frame = pd.DataFrame(
-        {
-            "request_id": np.arange(n),
+    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))]
+    rows = []
+    for arrival_s in np.sort(rng.uniform(0, max(requests, 1) / 2.5, requests)).tolist():
+        adapter = min(int(rng.zipf(1.4)), adapters) - 1
+        about = {
             "adapter": labels[adapter],
-            "rank": np.array([64, 32, 16, 8])[adapter % 4],
-            "prompt_tokens": rng.integers(8, 512, n),
-            "output_tokens": output_tokens,
-            "cached_tokens": 0,
-            "replica": rng.integers(0, max(replicas, 1), n),
-            "arrival_s": arrival_s,
-            "admitted_s": arrival_s + queue_s,
-            "first_token_s": arrival_s + ttft_s,
-            "finish_s": arrival_s + latency_s,
-            "status": status,
-            "reason": np.select(
-                [status == "aborted", status == "rejected"],
-                ["waited longer than SLO - 0.5 s", "needs 16,000 tokens; the pool holds 14,500"],
-                "",
-            ),
-            "ttft_s": ttft_s,
-            "tpot_s": np.where(
-                output_tokens > 1, (latency_s - ttft_s) / np.maximum(output_tokens - 1, 1), np.nan
-            ),
-            "latency_s": latency_s,
-            "queue_s": queue_s,
-            "cold_start_s": np.where(rng.random(n) < 0.3, rng.exponential(0.02, n), 0.0),
-            "kv_cold_start_s": 0.0,
-            "blocked_s": np.where(rng.random(n) < 0.5, rng.exponential(0.05, n), 0.0),
-            "preemptions": 0,
-            "migrations": 0,
+            "rank": 64 >> adapter % 4,
+            "prompt_tokens": int(rng.integers(8, 512)),
+            "replica": int(rng.integers(max(replicas, 1))),
         }
-    )
-    times = [name for name in frame.columns if name.endswith("_s") and name != "arrival_s"]
-    frame.loc[frame["status"] != "finished", times] = np.nan
-    return frame
+        tokens, queue_s = int(rng.integers(8, 512)), rng.exponential(1.0)
+        ttft_s = queue_s + rng.gamma(4, 0.04)
+        cold_start_s, blocked_s = rng.exponential((0.02, 0.05)) * (rng.random(2) < (0.3, 0.5))
+        loads = {"cold_start_s": cold_start_s, "blocked_s": blocked_s}
+        if rng.random() < 0.04:
+            rows.append(lost("aborted", arrival_s, **about | {"reason": "waited longer than SLO - 0.5 s"}))
+        else:
+            latency_s = ttft_s + (tokens - 1) * rng.gamma(60, 0.0009)
+            rows.append(finished(arrival_s, queue_s, ttft_s, latency_s, tokens, **about, **loads))
+    return table(*rows)
 
 
 def make_timeline(
@@ -100,28 +56,20 @@ def make_timeline(
     for replica in range(replicas):
         time_s = np.sort(rng.uniform(0, end_s, rows))
         wave = 0.5 + 0.4 * libm.sin(time_s / end_s * 9 + replica)
-        kv_tokens = (wave * 11_000 * rng.uniform(0.9, 1.0, rows)).astype(np.int64)
-        parts.append(
-            pd.DataFrame(
-                {
-                    "replica": replica,
-                    "time_s": time_s,
-                    "running": (wave * 30).astype(np.int64),
-                    "waiting": np.maximum(wave * 60 - 40, 0).astype(np.int64),
-                    "kv_tokens": kv_tokens,
-                    "adapter_tokens": np.minimum(
-                        rng.integers(8, 24, rows) * 128, CAPACITY_TOKENS - kv_tokens
-                    ),
-                    "idle_kv_tokens": kv_tokens // 3 * cache,
-                    "invalid_kv_tokens": kv_tokens // 12 * cache,
-                    "host_kv_tokens": np.linspace(0, 40_000, rows).astype(np.int64) * cache,
-                    "capacity_tokens": CAPACITY_TOKENS,
-                    "region_used_tokens": 0,
-                    "region_largest_free_tokens": 0,
-                    "region_capacity_tokens": 0,
-                }
-            )
-        )
+        kv_tokens = (wave * 11_000).astype(np.int64)
+        levels = {
+            "replica": replica,
+            "time_s": time_s,
+            "running": (wave * 30).astype(np.int64),
+            "waiting": np.maximum(wave * 60 - 40, 0).astype(np.int64),
+            "kv_tokens": kv_tokens,
+            "adapter_tokens": np.minimum(rng.integers(8, 24, rows) * 128, CAPACITY_TOKENS - kv_tokens),
+            "idle_kv_tokens": kv_tokens // 3 * cache,
+            "invalid_kv_tokens": kv_tokens // 12 * cache,
+            "host_kv_tokens": np.linspace(0, 40_000, rows).astype(np.int64) * cache,
+            "capacity_tokens": CAPACITY_TOKENS,
+        }
+        parts.append(pd.DataFrame(dict.fromkeys(TIMELINE_COLUMNS, 0) | levels))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -241,11 +241,6 @@ SAYS = {
         "Every host holds 9 adapters in its memory.",
         "from storage",
     ),
-    "plans": (
-        lambda: plans_page(make_plans()),
-        "4 plans, of which 3 changed something … 120 s 2 1 1.00 GB 180 s 4 2 2.00 GB 240 s 6 3 3.00 GB",
-        "",
-    ),
     "of many plans the largest, in order of time": (
         lambda: plans_page(make_plans(41, every_s=10.0)),
         "The 20 largest plans … 220 s 42 21 21.0 GB 230 s",
@@ -269,7 +264,7 @@ def test_it_says_what_ran_how_and_from_what_numbers(page):
         "llama_7b on 2 × a10g",
         "simlora system=slora gpu=a10g",
         "decode.per_context_token_s",
-        "S-LoRA's released runs, setting S2",
+        "runs that the S-LoRA authors published",
         "waited longer than SLO",
         "42 % of the time; 80 switches took 1.60 s.",
         "6 moves of 6 requests; 7 were planned",
