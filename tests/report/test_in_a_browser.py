@@ -37,7 +37,6 @@ FLAGS = (
     "--enable-logging=stderr",
     "--virtual-time-budget=10000",
     "--window-size=1200,2000",
-    "--host-resolver-rules=MAP * ~NOTFOUND",
 )
 ITS_OWN = "not an origin"
 """The initiator of requests of the browser itself: for updates, and accounts."""
@@ -68,24 +67,26 @@ class Seen:
         return found
 
 
-def seen(page: Path, folder: Path) -> Seen:
-    """Open a page and wait until it is drawn."""
+def opened(url: str, folder: Path, also: str = "") -> tuple[str, list[str], list[str]]:
+    """Return a page as it is drawn, what it asked for, and what the console says; no host is found but `also`."""
     log = folder / "net.json"
     command = [
         str(BROWSER),
         *FLAGS,
+        f"--host-resolver-rules=MAP * ~NOTFOUND{also}",
         f"--user-data-dir={folder / 'profile'}",
         f"--log-net-log={log}",
         "--dump-dom",
-        page.as_uri(),
+        url,
     ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return Seen(
-        text=page.read_text(encoding="utf-8"),
-        dom=ran.stdout,
-        requests=_requests(json.loads(log.read_text(encoding="utf-8"))),
-        console=[line for line in ran.stderr.splitlines() if ":CONSOLE" in line],
-    )
+    asked = _requests(json.loads(log.read_text(encoding="utf-8")))
+    return ran.stdout, asked, [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
+
+
+def seen(page: Path, folder: Path) -> Seen:
+    """Open a page and wait until it is drawn."""
+    return Seen(page.read_text(encoding="utf-8"), *opened(page.as_uri(), folder))
 
 
 def _requests(log: dict) -> list[str]:

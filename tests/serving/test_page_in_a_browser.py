@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 
 from simlora.serving.live import Wishes
-from tests.report.test_in_a_browser import BROWSER, FLAGS, _requests
+from tests.report.test_in_a_browser import BROWSER, opened
 from tests.serving.conftest import listens, live
 
 ROUTED = ("gpu=a10g", "model=llama_7b", "cluster.replicas=3", "router=adapter_affinity", "report=false")
 ANSWER = {"prompt": "Hello " * 20, "max_tokens": 2000, "ignore_eos": True, "stream": True}
 
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no browser is installed here")
-
-
-def drawn(address: str, folder: Path) -> tuple[str, list[str], list[str]]:
-    """Return the page as a browser draws it, what its console says, and what it asked for."""
-    log = folder / "net.json"
-    command = [
-        str(BROWSER),
-        *(flag for flag in FLAGS if not flag.startswith("--host-resolver-rules")),
-        "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-        f"--user-data-dir={folder / 'profile'}",
-        f"--log-net-log={log}",
-        "--dump-dom",
-        f"{address}/simlora/",
-    ]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    console = [line for line in ran.stderr.splitlines() if ":CONSOLE" in line]
-    return ran.stdout, console, _requests(json.loads(log.read_text(encoding="utf-8")))
 
 
 def test_the_page_shows_each_replica_its_adapters_and_its_load(tmp_path: Path) -> None:
@@ -53,7 +34,7 @@ def test_the_page_shows_each_replica_its_adapters_and_its_load(tmp_path: Path) -
         for stream in streams:
             next(stream)
         state = client.get("/simlora/state").json()
-        page, console, asked = drawn(address, tmp_path)
+        page, asked, console = opened(f"{address}/simlora/", tmp_path, ", EXCLUDE 127.0.0.1")
         for answer in answers:
             answer.close()
     rows = re.findall(r'<tr(?: class="")? data-replica="(\d)">(.*?)</tr>', page)
@@ -78,11 +59,5 @@ def test_it_says_when_the_server_does_not_answer(tmp_path: Path) -> None:
         page.write_text(
             httpx.get(f"{address}/simlora/").text.replace('fetch("state"', f'fetch("{address}/gone"')
         )
-        ran = subprocess.run(
-            [str(BROWSER), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", page.as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=True,
-        )
-    assert "the server does not answer" in ran.stdout
+        dom, _, _ = opened(page.as_uri(), tmp_path)
+    assert "the server does not answer" in dom
