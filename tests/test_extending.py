@@ -1,5 +1,6 @@
 """What docs/extending.md shows works as it stands there."""
 
+import json
 import re
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def test_the_policy_changes_which_request_goes_first(folder):
     assert ours["arrival_s"].equals(theirs["arrival_s"])
     short = ours["prompt_tokens"] < ours["prompt_tokens"].median()
     assert ours["ttft_s"][short].mean() < 0.8 * theirs["ttft_s"][short].mean()
+    summary = json.loads((folder / "ours" / "summary.json").read_text())
+    assert summary["run"]["policies"]["scheduler"] == "shortest.ShortestFirst"
 
 
 def test_an_eviction_sees_how_often_and_when_adapters_were_used(folder):

@@ -79,18 +79,6 @@ def test_so_it_is_where_a_key_or_a_file_says_that_it_is_one(simlora):
         )
 
 
-def test_a_policy_of_the_users_own_module(simlora):
-    Path("shortest_prompts.py").write_text(
-        "from simlora.policies.scheduling.fcfs import Fcfs\n"
-        "class ShortestFirst(Fcfs):\n"
-        "    def order(self, view):\n"
-        "        return sorted(view.waiting, key=lambda request: (request.prompt_tokens, request.id))\n"
-    )
-    ended = simlora(*SHORT, "scheduler._target_=shortest_prompts.ShortestFirst", "hydra.run.dir=out")
-    assert ended.status == 0, ended.err
-    assert simlora.summary("out")["run"]["policies"]["scheduler"] == "shortest_prompts.ShortestFirst"
-
-
 def test_notices_are_single_lines_on_stderr(simlora):
     rows = "1,a,8,10,5\n0,a,8,99999,5\n"
     Path("t.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}")

@@ -43,8 +43,6 @@ VALUES = {
     "workload=synthetic workload/popularity=zip": "there is no workload/popularity 'zip'; did you mean zipf?",
     "gpu=3": "gpu=3 is no choice; choose one of a10, ",
     "scheduler=null": "scheduler=null is no choice; choose one of adapter_clustering, chunked_prefill",
-    "max_wait_tokens=3": "there is no key max_wait_tokens; did you mean replica.max_wait_tokens?",
-    "replica.max_wait_tokns=3": "no key replica.max_wait_tokns; did you mean replica.max_wait_tokens?",
     "workload.path=x.csv": "there is no key workload.path; workload has _target_, adapters, ranks",
     "+slo.ttft=3": "there is no key slo.ttft; did you mean slo.ttft_s?",
     "workload/popularity=zipf": "workload/popularity has no place in this configuration",
@@ -128,12 +126,6 @@ FILES = {
         f"{HEADER}0,a,8,10,5\ninf,a,8,10,5\n",
         "t.csv, row 3 … arrival_s",
     ),
-    "a prompt that fits nowhere": (
-        "workload=file workload.path=t.csv",
-        "t.csv",
-        f"{HEADER}0,a,8,999999,5\n",
-        "every one of the 1 requests is rejected (t.csv) … prompt of 999999 tokens",
-    ),
     "an adapter's name that no file can hold": (
         "workload=file workload.path=t.jsonl",
         "t.jsonl",
@@ -178,12 +170,6 @@ def test_a_mistake_in_a_file_is_named_with_the_file_and_the_row_or_key(simlora, 
     assert ended.status == 2
     assert says(ended.sentence, said), ended.sentence
     assert simlora.files() == before
-
-
-def test_a_trace_that_is_not_there(simlora):
-    assert "workload.path is not set" in simlora("workload=file").sentence
-    assert "nowhere.csv does not exist" in simlora("workload=file", "workload.path=nowhere.csv").sentence
-    assert simlora.files() == []
 
 
 def test_a_failed_run_leaves_earlier_results_alone(simlora):

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 
 import simlora
+from simlora.config.composing import choices
 from simlora.core.errors import InputError
 from simlora.workload.arrivals import Gamma
 from simlora.workload.conversations import Conversations
@@ -17,15 +16,7 @@ from simlora.workload.lengths import Fixed, LogNormal, Quantiles
 from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Zipf
 from simlora.workload.synthetic import Synthetic
-
-CONF = str(Path(simlora.__file__).parent / "conf")
-
-
-def workload(*arguments):
-    """Return the workload that these command-line arguments choose."""
-    with initialize_config_dir(CONF, version_base="1.3"):
-        config = compose(overrides=[f"+{arguments[0]}", *arguments[1:]])
-    return instantiate(config.workload)
+from tests.workload.test_loraserve_workloads import workload
 
 
 def test_synthetic_parts_are_chosen_and_set_on_the_command_line():
@@ -115,7 +106,7 @@ def test_of_translation_s_adapters_about_as_many_are_seen_as_fast_libra_saw():
     assert np.mean(seen) == pytest.approx(58, abs=6)
 
 
-@pytest.mark.parametrize("name", [file.stem for file in Path(CONF, "workload").glob("*.yaml")])
+@pytest.mark.parametrize("name", choices("workload"))
 def test_every_workload_can_be_composed_and_built(name, tmp_path):
     """Those of a trace, where it is."""
     file = tmp_path / "trace.csv"
