@@ -103,27 +103,37 @@ def test_a_request_without_a_model_has_the_answer_s_or_else_the_base_model(
     assert [entry["model"] for entry in entries(log)] == [model, "the-client-s"]
 
 
+def stream_of(*events: Any) -> bytes:
+    """Return a stream of some events."""
+    return b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events)
+
+
+PIECE = {"choices": [{"text": "a"}]}
+ERRORS = [
+    ({"code": 503}, 503),
+    ({"message": "no code"}, 500),
+    ({"code": "overloaded"}, 500),
+    ({"code": 0}, 500),
+]
+
+
 @pytest.mark.parametrize(
-    ("error", "status"),
-    [({"code": 503}, 503), ({"message": "no code"}, 500), ({"code": "overloaded"}, 500), ({"code": 0}, 500), ("", 200)],
-)  # fmt: skip
-def test_a_stream_that_ends_with_an_error_has_the_status_of_that(
-    log: CompletionLog, error: Any, status: int
+    ("answer", "kind", "status"),
+    [
+        *((stream_of(PIECE, {"error": error}), STREAM, status) for error, status in ERRORS),
+        (stream_of(PIECE, {"error": ""}), STREAM, 200),
+        (stream_of(PIECE | {"usage": 5}), STREAM, 200),
+        (DEEP, b"application/json", 200),
+        (b"data: " + DEEP + b"\n\n", STREAM, 200),
+    ],
+)
+def test_an_answer_is_handed_on_as_it_is_and_one_that_ends_with_an_error_has_the_status_of_that(
+    log: CompletionLog, answer: bytes, kind: bytes, status: int
 ) -> None:
-    pieces = [{"choices": [{"text": "a"}]}, {"error": error}]
-    stream = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in pieces)
-    with says(stream, STREAM) as (address, _):
-        (found,) = ask(address, log, {**HELLO, "stream": True})
-    assert found.content == stream
-    assert [entry["status"] for entry in entries(log)] == [status]
-
-
-def test_usage_that_is_no_object_is_handed_on(log: CompletionLog) -> None:
-    stream = b'data: {"choices": [1], "usage": 5}\n\ndata: [DONE]\n\n'
-    with says(stream, STREAM) as (address, _):
-        (found,) = ask(address, log, {**HELLO, "stream": True})
-    assert found.content == stream
-    assert [entry["prompt_tokens"] for entry in entries(log)] == [None]
+    with says(answer, kind) as (address, _):
+        (found,) = ask(address, log, {**HELLO, "stream": kind == STREAM})
+    assert found.content == answer
+    assert [(entry["status"], entry["prompt_tokens"]) for entry in entries(log)] == [(status, None)]
 
 
 @pytest.mark.parametrize(
@@ -185,18 +195,6 @@ def test_a_stream_that_is_nested_as_deep_as_can_be_read_is_handed_on(log: Comple
         found = ask(address, log, *bodies)
     assert {each.status_code for each in found} == {200}
     assert len(heard) == len(bodies)
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"), [(DEEP, b"application/json"), (b"data: " + DEEP + b"\n\n", STREAM)]
-)
-def test_an_answer_that_is_nested_too_deep_is_handed_on(
-    log: CompletionLog, answer: bytes, kind: bytes
-) -> None:
-    with says(answer, kind) as (address, _):
-        (found,) = ask(address, log, HELLO)
-    assert found.content == answer
-    assert [entry["status"] for entry in entries(log)] == [200]
 
 
 def test_events_may_end_as_lines_of_http_do(log: CompletionLog) -> None:
