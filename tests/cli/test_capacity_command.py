@@ -13,6 +13,7 @@ SMALL = (
     "--seeds=1",
     "--jobs=1",
     "--precision=0.1",
+    "--longest=1",
 )
 
 
@@ -34,7 +35,7 @@ def test_options_and_overrides_may_be_mixed(tmp_path, capsys):
 
 
 def test_several_systems_are_searched_side_by_side(tmp_path, capsys):
-    assert main([*SMALL, "system=slora,slora_lcfs", "slo.ttft_s=2", "--longest=1"]) == 0
+    assert main([*SMALL, "system=slora,slora_lcfs", "slo.ttft_s=2"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("slora; slora_lcfs: llama_7b on a10g, steps of slora, SLO TTFT < 2 s")
     assert [line.split()[0] for line in out[2:4]] == ["slora", "slora_lcfs"]

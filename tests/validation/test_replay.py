@@ -84,7 +84,7 @@ def test_the_part_that_differs_is_blamed_by_its_factor(tmp_path, monkeypatch):
 def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path, monkeypatch):
     monkeypatch.setattr(blame, "HALVINGS", 0)  # how long each part takes is not looked at closely
     few = served(
-        [*SERVER, *BUSY, "workload.rates_rps=[3]", "workload.duration_s=20", "replica.max_num_seqs=64"]
+        [*SERVER, *BUSY, "workload.rates_rps=[3]", "workload.duration_s=10", "replica.max_num_seqs=64"]
     )
     found = simlora.validate(written(few, tmp_path / "result.json"), CONFIG, unsaid=EIGHT, jobs=1)
     best = found.flags[0]
