@@ -11,6 +11,7 @@ import pytest
 
 from simlora import simulate
 from simlora.engine.replica.part import HOOKS
+from tests.traces import workload
 
 TEXT = (Path(__file__).parents[1] / "docs" / "extending.md").read_text()
 ROOM = Path(__file__).parents[1] / "simlora"
@@ -86,8 +87,7 @@ def test_the_system_is_a_choice(folder):
 def finish_s(folder: Path, request: str, *overrides: str) -> float:
     """Return when the one request of a run ends."""
     (folder / "stalls.py").write_text(block("python", "## A part of your own"))
-    (folder / "trace.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{request}\n")
-    found = simulate(["workload=file", "workload.path=trace.csv", *overrides]).requests["finish_s"]
+    found = simulate([*workload(folder, request), *overrides]).requests["finish_s"]
     return float(found.item())
 
 

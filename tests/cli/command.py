@@ -55,6 +55,13 @@ def run(
     )
 
 
+def sentence(capture: Capture) -> str:
+    """The one line on stderr, of a command that was refused."""
+    (line,) = capture.readouterr().err.splitlines()
+    assert line.startswith("simlora: error: ")
+    return line
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a command ended and what it said."""

@@ -7,6 +7,7 @@ import pandas as pd
 import yaml
 
 from tests.cli.command import SHORT
+from tests.traces import workload
 
 TIMES = "ttft_s tpot_s tbt_s latency_s latency_per_output_token_s queue_s queue_per_output_token_s"
 COLUMNS = """request_id adapter rank prompt_tokens output_tokens cached_tokens replica arrival_s admitted_s
@@ -80,13 +81,14 @@ def test_so_it_is_where_a_key_or_a_file_says_that_it_is_one(simlora):
 
 
 def test_notices_are_single_lines_on_stderr(simlora):
-    rows = "1,a,8,10,5\n0,a,8,99999,5\n"
-    Path("t.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}")
-    ended = simlora("report=false", "workload=file", "workload.path=t.csv", "hydra.run.dir=out")
+    read = workload(Path(), "1,a,8,10,5", "0,a,8,99999,5")
+    ended = simlora("report=false", *read, "hydra.run.dir=out")
     assert ended.status == 0
     sorted_rows, rejected = ended.err.splitlines()
-    assert sorted_rows.startswith("simlora: notice: t.csv, row 3: arrival_s goes back")
-    assert rejected.startswith("simlora: notice: 1 of 2 requests were rejected (t.csv), the first, with a")
+    assert sorted_rows.startswith("simlora: notice: trace.csv, row 3: arrival_s goes back")
+    assert rejected.startswith(
+        "simlora: notice: 1 of 2 requests were rejected (trace.csv), the first, with a"
+    )
     requests = pd.read_parquet("out/requests.parquet")
     assert requests["status"].tolist() == ["rejected", "finished"]
     assert requests["reason"][0].startswith("the prompt is longer than replica.max_num_batched_tokens")

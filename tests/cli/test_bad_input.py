@@ -9,7 +9,8 @@ from simlora.api.preparing import composed
 from simlora.cli import capacity, sweep
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
-from tests.cli.command import CALIBRATION, SHORT
+from tests.cli.command import CALIBRATION, SHORT, sentence
+from tests.traces import HEADER
 
 CASES = {
     "gpu=a10x": "there is no gpu 'a10x'; did you mean … a10",
@@ -118,12 +119,11 @@ def test_a_value_that_cannot_be_is_said_plainly(simlora, typed):
     assert says(f"simlora: error: {refused.value}", VALUES[typed]), refused.value
 
 
-HEADER = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n"
 FILES = {
     "a time that is none": (
         "workload=file workload.path=t.csv",
         "t.csv",
-        f"{HEADER}0,a,8,10,5\ninf,a,8,10,5\n",
+        f"{HEADER}\n0,a,8,10,5\ninf,a,8,10,5\n",
         "t.csv, row 3 … arrival_s",
     ),
     "an adapter's name that no file can hold": (
@@ -222,9 +222,7 @@ def test_what_is_too_deep_or_too_long_for_a_parser_or_a_float(simlora, typed):
 @pytest.mark.parametrize("command", [sweep, capacity], ids=["sweep", "capacity"])
 def test_so_it_is_for_many_runs(simlora, command, capsys):
     assert command.main([f"parts={DEEP}", "--out=out"]) == 2
-    said = capsys.readouterr().err
-    assert f"parts {LEVELS}" in said
-    assert said.count("\n") == 1
+    assert f"parts {LEVELS}" in sentence(capsys)
     assert simlora.files() in ([], ["outputs", "outputs/cache"])
 
 

@@ -12,12 +12,13 @@ import pytest
 from simlora.cli import capacity, job, main, report, sweep, trace
 from simlora.sweeps import running
 from simlora.workload import file
-from tests.cli.command import Capture
+from tests.cli.command import sentence
+from tests.traces import csv
 
 RUN = ("workload.duration_s=3", "report=false")
 SWEEP = ("workload.duration_s=3", "--jobs=1")
 CAPACITY = (*SWEEP, "--seeds=1", "--longest=1", "--precision=0.5", "--start=1")
-TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n1,b,8,100,10\n"
+TRACE = ("0,a,8,100,10", "1,b,8,100,10")
 
 
 @pytest.fixture(autouse=True)
@@ -43,13 +44,6 @@ def going(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, folder: Path,
         return found
 
     monkeypatch.setattr(module, name, called)
-
-
-def sentence(capsys: Capture) -> str:
-    err = capsys.readouterr().err
-    assert err.startswith("simlora: error: ")
-    assert err.count("\n") == 1
-    return err
 
 
 # Going away
@@ -87,7 +81,7 @@ def test_a_sweep_and_a_search_keep_their_runs(tmp_path, command, arguments, left
 def test_a_trace_that_has_gone_when_it_is_read(tmp_path, command, arguments, monkeypatch, capsys):
     folder = tmp_path / "traces"
     folder.mkdir()
-    (folder / "t.csv").write_text(TRACE)
+    csv(folder, *TRACE, name="t.csv")
     going(monkeypatch, file, "read_table", folder, after=False)
     assert command(["workload=file", f"workload.path={folder}/t.csv", *arguments]) == 2
     assert f"{folder}/t.csv" in sentence(capsys)
@@ -140,7 +134,7 @@ def test_a_home_of_no_user_and_a_folder_elsewhere_within_a_runs_are_refused(comm
 
 
 def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
-    Path("t.csv").write_text(TRACE)
+    csv(Path(), *TRACE, name="t.csv")
     monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/cache")
     (tmp_path / "home").mkdir()
     assert sweep.main([*SWEEP, "--out=~/s"]) == 0

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import COMMANDS, python
+from tests.traces import csv
 
 C = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-TRACE = "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,é,8,100,10\n1,b,8,100,10\n"
+TRACE = ("0,é,8,100,10", "1,b,8,100,10")
 POLICY = "from simlora.policies.scheduling.fcfs import Fcfs\n\n\nclass Mé(Fcfs):\n    pass\n"
 
 
@@ -43,7 +44,7 @@ def test_so_is_the_current_folder(tmp_path):
 
 
 def test_where_python_reads_utf_8_in_the_locale_of_c_all_of_it_works(tmp_path):
-    (tmp_path / "é.csv").write_text(TRACE, encoding="utf-8")
+    csv(tmp_path, *TRACE, name="é.csv")
     (tmp_path / "é.py").write_text(POLICY, encoding="utf-8")
     own = ("workload=file", "workload.path='é.csv'", "scheduler._target_='é.Mé'", "hydra.run.dir='outé'")
     ended = run(tmp_path, "simlora", *own, **C | {"PYTHONUTF8": "1"})
@@ -78,7 +79,7 @@ TOLD = "workload=file", "workload.path=t.csv"
     ids=["as the locale says", "strictly"],
 )
 def test_what_is_printed_can_be_printed_there(tmp_path, commands, errors):
-    (tmp_path / "t.csv").write_text(TRACE, encoding="utf-8")
+    csv(tmp_path, *TRACE, name="t.csv")
     program = IN_TURN.format(commands=[[COMMANDS[name], *words] for name, *words in commands])
     words, environment = [sys.executable, "-c", program], os.environ | C | {"PYTHONIOENCODING": errors}
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, check=False)

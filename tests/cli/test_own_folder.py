@@ -19,6 +19,8 @@ from simlora.cli.trace import main as trace_main
 from simlora.core.errors import InputError
 from simlora.latency.calibration import STEP_BY_BATCH, load
 from simlora.latency.parts.composed import composed
+from tests.cli.command import sentence
+from tests.traces import csv
 
 ROUTER = """
 from simlora.policies.routing.base import Router
@@ -101,9 +103,7 @@ def test_an_edited_choice_is_read_again_in_the_same_process(own):
 
 
 def test_a_trace_is_shown_as_a_workload_of_ones_own_draws_it(own, capsys):
-    (own / "t.csv").write_text(
-        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,10\n1,b,8,10,10\n"
-    )
+    csv(own, "0,a,8,10,10", "1,b,8,10,10", name="t.csv")
     assert trace_main(["info", "t.csv", "--config-dir", "conf", "--picture", "t.png"]) == 0
     assert "requests    2 in 1.00 s" in capsys.readouterr().out
 
@@ -150,9 +150,7 @@ def test_a_folder_may_begin_at_home(own, words, monkeypatch):
 )
 def test_of_any_command_a_folder_that_is_not_there_is_a_short_sentence(command, folder, capsys):
     assert command([f"--config-dir={folder}", *SMALL]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("simlora: error: ")
-    assert len(said) < 200
+    assert len(sentence(capsys)) < 200
 
 
 def test_a_policy_that_raises_is_named_with_the_line_in_its_file(own, capsys):
@@ -162,7 +160,7 @@ def test_a_policy_that_raises_is_named_with_the_line_in_its_file(own, capsys):
         f"{own / 'own_router.py'}, line 7: return int(candidates[0] + 1 / len([]) or [0])"
     )
     assert run_main(["--config-dir", "conf", *SMALL, "hydra.run.dir=out"]) == 2
-    assert capsys.readouterr().err.splitlines() == [f"simlora: error: {said}"]
+    assert sentence(capsys) == f"simlora: error: {said}"
     with pytest.raises(OwnCodeFailed) as failed:
         simlora.simulate(SMALL, config_dir="conf")
     assert str(failed.value) == said
@@ -221,5 +219,4 @@ def test_whatever_a_policy_does_wrong_is_one_sentence(own, chosen, policy, said,
     monkeypatch.delitem(sys.modules, "broken", raising=False)
     slot = "placement" if policy == "Placing" else "router"
     assert run_main([*SMALL[:-1], f"{slot}._target_=broken.{policy}", "hydra.run.dir=out"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"simlora: error: {said}")
+    assert sentence(capsys).startswith(f"simlora: error: {said}")

@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from simlora.cli.report import main
+from tests.cli.command import sentence
 from tests.report.make_sweep import make_run, make_sweep
 from tests.report.test_html import Page
 
@@ -58,8 +59,7 @@ def test_bad_input_is_a_sentence_and_leaves_nothing(spoilt, capsys):
         Path(spoilt).write_text("{}")
     before = sorted(Path().rglob("*"))
     assert main([*paths, "--out", "page.html" if spoilt else "sweep"]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"simlora: error: {SPOILT[spoilt]}")
+    assert SPOILT[spoilt] in sentence(capsys)
     assert sorted(Path().rglob("*")) == before
 
 

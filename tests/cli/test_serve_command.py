@@ -12,6 +12,7 @@ import httpx
 import pandas as pd
 
 from tests.cli.command import python
+from tests.traces import csv
 
 RUN = ("gpu=a10g", "model=llama_7b", "workload.duration_s=3", "report=false")
 SERVE = python("simlora-serve")
@@ -43,10 +44,7 @@ def test_it_serves_until_it_is_asked_to_stop_and_keeps_what_was_seen(tmp_path):
 
 
 def test_it_plays_a_record_once_more_with_what_else_happened(tmp_path):
-    rows = ["0,,,9,400", "1.5,,,9,4"]
-    (tmp_path / "seen.csv").write_text(
-        "\n".join(["arrival_s,adapter,rank,prompt_tokens,output_tokens", *rows, ""])
-    )
+    csv(tmp_path, "0,,,9,400", "1.5,,,9,4", name="seen.csv")
     fails = {"what": "failure", "time_s": 1.0, "host": 0, "at_s": 1.0, "until_s": 3.0}
     (tmp_path / "seen.events.jsonl").write_text(json.dumps(fails) + "\n")
 

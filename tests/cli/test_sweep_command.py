@@ -6,6 +6,7 @@ import pandas as pd
 
 from simlora.cli.report import main as report_main
 from simlora.cli.sweep import main
+from tests.traces import workload
 
 SMALL = (
     "system=slora,slora_lcfs",
@@ -54,13 +55,12 @@ def test_differences_are_from_a_value_that_was_varied(capsys):
 
 
 def test_seeds_that_change_nothing_are_noticed(capsys):
-    rows = "".join(f"{second},a,8,100,10\n" for second in range(20))
-    Path("t.csv").write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}")
+    read = workload(Path(), *(f"{second},a,8,100,10" for second in range(20)))
     for more, said in {
         "speedup=1,2": "notice: 4 runs did the very same as another seed",
         "workload.resample_block_s=5": "notice: each seed draws the trace anew, of its own blocks of 5 s",
     }.items():
-        assert main(["workload=file", "workload.path=t.csv", more, "--seeds=3", "--jobs=1"]) == 0
+        assert main([*read, more, "--seeds=3", "--jobs=1"]) == 0
         assert said in capsys.readouterr().err
 
 

@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-from tests.cli.command import COMMANDS
+from tests.cli.command import COMMANDS, sentence
 
 TOLD = {
     "simlora": "seed= fast_forward= calibration= cluster.replicas= hydra.run.dir= replica.kv_token_budget= "
@@ -129,9 +129,7 @@ def test_a_mistake_is_a_sentence_and_leaves_nothing(typed, at_home, capsys):
         (at_home / name).write_text(text)
     command, *words = typed.split(" ")
     assert import_module(COMMANDS[f"simlora-{command}"]).main([*USUAL.get(command, ()), *words]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("simlora: error: ")
-    assert MISTAKES[typed] in line
+    assert MISTAKES[typed] in sentence(capsys)
     paths = (path for path in at_home.rglob("*") if path.is_file() and "cache" not in path.parts)
     assert {path.name: path.read_text() for path in paths} == FILES
 

@@ -13,6 +13,7 @@ from simlora.engine.cluster.simulation import Simulation
 from simlora.policies.eviction.lru import Lru
 from simlora.policies.eviction.lru_in_turn import LruInTurn
 from simlora.policies.loading.prefetching import Prefetching
+from tests.traces import HEADER, workload
 
 SHORT = ("workload.duration_s=20", "timeline=false")
 
@@ -98,19 +99,15 @@ def test_vllm_counts_recency_in_turn_which_only_slots_can():
         scenario(["eviction=lru_in_turn", *SHORT])
 
 
-def trace_file(folder: Path) -> str:
+def turns(folder: Path) -> tuple[str, ...]:
     """Two turns of one session, and the second once more with another adapter."""
-    path = folder / "turns.csv"
-    path.write_text(
-        "arrival_s,adapter,rank,prompt_tokens,output_tokens,session\n"
-        "0,a,8,100,50,one\n10,a,8,200,50,one\n20,b,8,200,50,one\n"
-    )
-    return f"workload.path={path}"
+    rows = ("0,a,8,100,50,one", "10,a,8,200,50,one", "20,b,8,200,50,one")
+    return "system=sglang", *workload(folder, *rows, header=f"{HEADER},session")
 
 
 def test_sglang_prefills_what_a_session_has_not_said_before_to_that_adapter(tmp_path):
     """149 tokens of the first turn have KV, nine blocks of 16."""
-    command = ["system=sglang", "workload=file", trace_file(tmp_path)]
+    command = turns(tmp_path)
     cached = Simulation(scenario(command)).run().requests().cached_tokens
     assert cached.tolist() == [0, 144, 0]
     off = Simulation(scenario([*command, "replica.prefix_caching=false"])).run().requests().cached_tokens
@@ -118,9 +115,8 @@ def test_sglang_prefills_what_a_session_has_not_said_before_to_that_adapter(tmp_
 
 
 def test_blocks_of_a_trace_are_whole_blocks_of_memory(tmp_path):
-    path = tmp_path / "blocks.csv"
-    path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens,block_hashes\n0,a,8,600,50,1\n")
-    command = ["system=sglang", "workload=file", f"workload.path={path}"]
+    blocks = workload(tmp_path, "0,a,8,600,50,1", header=f"{HEADER},block_hashes")
+    command = ("system=sglang", *blocks)
     assert scenario([*command, "workload.hash_block_tokens=512"]).cache_block_tokens == 512
     with pytest.raises(InputError, match=r"replica\.block_size is 16, must divide the 24 tokens"):
         scenario([*command, "workload.hash_block_tokens=24"])
@@ -136,8 +132,8 @@ def test_prefixes_are_shared_where_kv_is_paged_or_fully_reserved(system, reserve
 
 
 def test_sessions_are_kept_in_the_blocks_of_memory(tmp_path):
-    command = ["system=sglang", "workload=file", trace_file(tmp_path), "workload.hash_block_tokens=24"]
-    assert scenario([*command, "replica.block_size=32"]).cache_block_tokens == 32
+    command = [*turns(tmp_path), "workload.hash_block_tokens=24", "replica.block_size=32"]
+    assert scenario(command).cache_block_tokens == 32
 
 
 def test_host_memory_for_kv_that_no_replica_keeps_is_noticed():
@@ -151,5 +147,5 @@ def test_host_memory_for_kv_that_no_replica_keeps_is_noticed():
 def test_prefix_caching_says_when_there_is_nothing_to_share(tmp_path):
     idle = prepare(*compose(["system=sglang", "workload=per_adapter", "workload.ranks=[8]", *SHORT]))
     assert [notice for notice in idle.notices if "finds nothing" in notice]
-    busy = prepare(*compose(["system=sglang", "workload=file", trace_file(tmp_path)]))
+    busy = prepare(*compose(turns(tmp_path)))
     assert not [notice for notice in busy.notices if "finds nothing" in notice]

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -52,6 +51,7 @@ from simlora.planning.tuning import (
 from simlora.sweeps import capacity
 from simlora.sweeps.question import REPLICAS, asked
 from tests.planning.traffic import ALIKE, OTHERS, PRICES, TRAFFIC, on
+from tests.traces import workload
 
 ONE_EACH = {SLOTS: [8], SEQUENCES: [128], TOKENS: [2048], MEMORY: [0.9], ROUTER: ["most_idle"]}
 """A value of each flag, where flags do not matter."""
@@ -210,24 +210,15 @@ def test_a_plan_keeps_its_slo_in_runs_that_are_long_enough_to_tell():
     assert "workload.duration_s=40 " in f"{shlex.join(one.checked)} ", "a check makes its own runs longer"
 
 
-def lines(folder: Path, *requests: str) -> str:
-    """Write a trace of these requests, and return the key that reads it."""
-    path = folder / "trace.csv"
-    path.write_text("\n".join(["arrival_s,adapter,prompt_tokens,output_tokens,rank", *requests]))
-    return f"workload.path={path}"
-
-
 def test_a_trace_that_is_too_short_is_said_to_be(tmp_path):
-    every = [f"{second},{adapter},512,64,16" for second in range(20) for adapter in ("one", "two")]
-    found = planned(
-        *OTHERS, "workload=file", lines(tmp_path, *every), tune=ONE_EACH | {SLOTS: [2]}, longest=16
-    )
+    every = [f"{second},{adapter},16,512,64" for second in range(20) for adapter in ("one", "two")]
+    found = planned(*OTHERS, *workload(tmp_path, *every), tune=ONE_EACH | {SLOTS: [2]}, longest=16)
     assert "notice: 19 s of arrivals are too short to tell" in found.text()
 
 
 def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_than_fits(tmp_path):
-    every = [f"{second},one,{60_000 if second == 70 else 400},20,16" for second in range(150)]
-    user = ("model=llama_3_1_8b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=2")
+    every = [f"{second},one,16,{60_000 if second == 70 else 400},20" for second in range(150)]
+    user = ("model=llama_3_1_8b", *workload(tmp_path, *every), "slo.ttft_s=2")
     found = planned(*user, gpu="l4", tune=ONE_EACH | {SLOTS: [1]}, prices=None)
     (one,) = found.plans
     room = int(one.outcomes[0].summary["run"]["kv_token_budget"])
@@ -238,16 +229,16 @@ def test_requests_that_fit_no_replica_are_said_and_the_command_asks_for_no_more_
 
 
 def test_a_model_that_the_hub_has_not_and_requests_beyond_its_window_are_said(tmp_path):
-    every = [f"{second},one,2500,20,16" for second in range(40)]
-    user = ("model=llama_7b", "workload=file", lines(tmp_path, *every), "slo.ttft_s=5")
+    every = [f"{second},one,16,2500,20" for second in range(40)]
+    user = ("model=llama_7b", *workload(tmp_path, *every), "slo.ttft_s=5")
     text = planned(*user, gpu="a100_80g", tune=ONE_EACH | {SLOTS: [1]}).text()
     assert "no model on the hub is known as llama_7b" in text
     assert "requests have up to 2,520 tokens, more than the 2,048 of llama_7b's window" in text
 
 
 def test_the_longest_request_is_that_of_every_draw_and_of_the_whole_trace(tmp_path):
-    every = [f"{second},one,{7000 if second == 5 else 100},20,16" for second in range(200)]
-    user = (*OTHERS, "workload=file", lines(tmp_path, *every), "workload.resample_block_s=20", "seed=3")
+    every = [f"{second},one,16,{7000 if second == 5 else 100},20" for second in range(200)]
+    user = (*OTHERS, *workload(tmp_path, *every), "workload.resample_block_s=20", "seed=3")
     chosen, of = on(user=user)
     assert longest(chosen, [3], of) == 7020
     drawn, of = on()

@@ -20,20 +20,18 @@ CAPACITY_TOKENS = 14_500
 CALIBRATION = calibration.load("a10g-llama_7b-tp1").describe()
 
 
-def make_requests(
-    requests: int = 2_000, replicas: int = 2, adapters: int = 100, seed: int = 0, names: tuple[str, ...] = ()
-) -> pd.DataFrame:
+def make_requests(requests: int, seed: int = 0, names: tuple[str, ...] = ()) -> pd.DataFrame:
     """Return requests of which about one in 25 is lost; `names` become the most popular adapters."""
     rng = np.random.default_rng(seed)
-    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))]
+    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), 100))]
     rows = []
     for arrival_s in np.sort(rng.uniform(0, max(requests, 1) / 2.5, requests)).tolist():
-        adapter = min(int(rng.zipf(1.4)), adapters) - 1
+        adapter = min(int(rng.zipf(1.4)), len(labels)) - 1
         about = {
             "adapter": labels[adapter],
             "rank": 64 >> adapter % 4,
             "prompt_tokens": int(rng.integers(8, 512)),
-            "replica": int(rng.integers(max(replicas, 1))),
+            "replica": int(rng.integers(2)),
         }
         tokens, queue_s = int(rng.integers(8, 512)), rng.exponential(1.0)
         ttft_s = queue_s + rng.gamma(4, 0.04)
@@ -47,15 +45,13 @@ def make_requests(
     return table(*rows)
 
 
-def make_timeline(
-    replicas: int = 2, rows: int = 1_500, end_s: float = 800.0, seed: int = 0, cache: bool = False
-) -> pd.DataFrame:
-    """Return samples; with a `cache` a third of the KV is idle, of that a quarter invalid, and the host fills up."""
-    rng = np.random.default_rng(seed)
+def make_timeline(replicas: int, rows: int, cache: bool = False) -> pd.DataFrame:
+    """Return samples of 800 s; with a `cache` a third of the KV is idle, a quarter of that invalid; the host fills up."""
+    rng = np.random.default_rng(0)
     parts = []
     for replica in range(replicas):
-        time_s = np.sort(rng.uniform(0, end_s, rows))
-        wave = 0.5 + 0.4 * libm.sin(time_s / end_s * 9 + replica)
+        time_s = np.sort(rng.uniform(0, 800, rows))
+        wave = 0.5 + 0.4 * libm.sin(time_s / 800 * 9 + replica)
         kv_tokens = (wave * 11_000).astype(np.int64)
         levels = {
             "replica": replica,
@@ -73,14 +69,12 @@ def make_timeline(
     return pd.concat(parts, ignore_index=True)
 
 
-def make_journal(
-    replicas: int = 2, end_s: float = 800.0, names: tuple[str, ...] = (), adapters: int = 12, seed: int = 0
-) -> Journal:
+def make_journal(replicas: int = 2, names: tuple[str, ...] = ()) -> Journal:
     """Return what a scheduler with thresholds and credits decided, and a migration whose last plan had no solution."""
-    rng = np.random.default_rng(seed)
-    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), adapters))]
+    rng = np.random.default_rng(0)
+    labels = [*names, *(f"lora-{i:03d}" for i in range(len(names), 12))]
     found = Journal()
-    for time_s in np.sort(rng.uniform(0, end_s, 40 * replicas)).tolist():
+    for time_s in np.sort(rng.uniform(0, 800, 40 * replicas)).tolist():
         replica = int(rng.integers(replicas))
         merged = int(rng.integers(-1, 3))
         found.switch(time_s, replica, labels[merged] if merged >= 0 else "", merged)
@@ -120,22 +114,22 @@ HOSTS = {
 """What a run with a distributed pool says of adapters; the second of its hosts fails."""
 
 
-def make_outages(failures: int = 2, end_s: float = 800.0) -> dict[str, Any]:
-    """Return what a summary says of hosts that failed; the last one stays away."""
+def make_outages(failures: int = 2) -> dict[str, Any]:
+    """Return what a summary of 800 s says of hosts that failed; the last one stays away."""
     journal = Journal()
     for i in range(failures):
         last = i == failures - 1
         journal.failed.append(
             Failed(60.0 * (i + 1), 1, float("inf") if last else 60.0 * i + 90.0, 10, 7, 4_321, 3)
         )
-    found: dict[str, Any] = json_safe(journal.failure_facts(end_s))
+    found: dict[str, Any] = json_safe(journal.failure_facts(800.0))
     return found | {"storage_loads": 7}
 
 
-def make_plans(plans: int = 4, every_s: float = 60.0, size_bytes: int = 10**9) -> Journal:
+def make_plans(plans: int = 4, every_s: float = 60.0) -> Journal:
     """Return plans of which each moves more than the one before, from nothing on."""
     journal = Journal()
-    journal.replanned += [Replanned(every_s * (i + 1), 2 * i, i, i * size_bytes) for i in range(plans)]
+    journal.replanned += [Replanned(every_s * (i + 1), 2 * i, i, i * 10**9) for i in range(plans)]
     return journal
 
 

@@ -28,7 +28,6 @@ UNSOLVED = {"plans": 7, "unsolved": 6, "moves": 0, "recomputed_tokens": 0, "adap
 PLANNING = {"simulation": SUMMARY["simulation"] | {"migration_wall_s": 0.0123}, "migration": MOVED}
 REJECTED = {"submitted": 1200, "finished": 1199, "aborted": 0, "rejected": 1, "unfinished": 0}
 MOVING = make_plans().placement_facts()
-PLANNED = make_plans(2, size_bytes=0).placement_facts()
 
 
 @pytest.mark.parametrize(

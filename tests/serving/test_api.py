@@ -16,6 +16,7 @@ from simlora.serving.app import app
 from simlora.serving.filler import TEXT, text_of
 from simlora.serving.live import Wishes
 from tests.serving.conftest import SLORA, VLLM, asked, get, live, post
+from tests.traces import workload
 
 PROMPT = {"prompt": "Hello, how are you?", "max_tokens": 5, "ignore_eos": True}
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 5, "ignore_eos": True}
@@ -69,11 +70,8 @@ def test_a_chat_and_its_stream() -> None:
 def test_answers_are_as_long_as_a_trace_s_one_after_the_other_whichever_replica_gives_them(
     tmp_path: Path,
 ) -> None:
-    trace = tmp_path / "trace.csv"
-    trace.write_text(
-        "arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,10,3\n1,b,8,10,5\n2,a,8,10,2\n"
-    )
-    given = ("gpu=a10g", "model=llama_7b", "workload=file", f"workload.path={trace}", "report=false")
+    trace = workload(tmp_path, "0,a,8,10,3", "1,b,8,10,5", "2,a,8,10,2")
+    given = ("gpu=a10g", "model=llama_7b", *trace, "report=false")
     fronts = live(
         *given, "cluster.replicas=2", wishes=Wishes(speed=1000.0, per_replica=True, in_order=True)
     ).fronts

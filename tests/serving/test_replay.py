@@ -19,6 +19,7 @@ from simlora.serving.replay import replay
 from simlora.serving.schemas import Fault
 from simlora.workload.file import File, events_path
 from tests.serving.conftest import SLORA, VLLM, asked, live, post, setup
+from tests.traces import csv
 
 TIMES = ["arrival_s", "admitted_s", "first_token_s", "finish_s", "cold_start_s"]
 CACHED = (*VLLM, "replica.prefix_caching=true")
@@ -133,8 +134,7 @@ def test_so_has_one_with_clients_that_left_adapters_that_came_and_faults(tmp_pat
     ],
 )
 def test_what_is_no_record_is_refused(row: str, event: str, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "seen.csv"
-    path.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{row}\n")
+    path = Path(csv(tmp_path, row))
     if event:
         events_path(path).write_text(event)
     (scenario,) = scenarios(setup(*FOUR).scenario, per_replica=False)

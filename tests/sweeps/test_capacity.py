@@ -18,6 +18,7 @@ from simlora.sweeps import running
 from simlora.sweeps.outcome import RAN, Outcome
 from simlora.sweeps.question import asked
 from simlora.sweeps.statistics import interval
+from tests.traces import workload
 
 SMALL = (
     "workload=synthetic",
@@ -359,19 +360,20 @@ def test_a_search_of_replicas_goes_on_until_their_number_stays():
     assert answer.lengths[0]["value"] < answer.value == answer.lengths[-2]["value"]
 
 
+FIFTY_SECONDS = [f"{i / 2},a,8,200,40" for i in range(100)]
+
+
 def test_what_changed_while_it_ran_is_said(tmp_path, monkeypatch):
-    path = tmp_path / "trace.csv"
-    head = "arrival_s,adapter,rank,prompt_tokens,output_tokens"
-    path.write_text("\n".join([head, *(f"{i / 2},a,8,200,40" for i in range(100))]))
+    read, path = workload(tmp_path, *FIFTY_SECONDS), tmp_path / "trace.csv"
     real = running.simulated
 
     def edited(overrides: tuple[str, ...]) -> object:
         outcome = real(overrides)
-        path.write_text(f"{path.read_text()}\n{100 + len(path.read_text())},a,8,200,40")
+        path.write_text(f"{path.read_text()}{100 + len(path.read_text())},a,8,200,40\n")
         return outcome
 
     monkeypatch.setattr(running, "simulated", edited)
-    answer = capacity(["workload=file", f"workload.path={path}"], seeds=1, jobs=1, precision=0.5)
+    answer = capacity(read, seeds=1, jobs=1, precision=0.5)
     assert "has changed" in answer.doubt
     assert found().doubt == ""
 
@@ -382,10 +384,7 @@ def test_a_seed_of_the_workload_is_not_given_beside_seeds():
 
 
 def test_a_trace_from_a_file_is_sped_up(tmp_path):
-    path = tmp_path / "trace.csv"
-    rows = "\n".join(f"{i / 2},a,8,200,40" for i in range(100))
-    path.write_text(f"arrival_s,adapter,rank,prompt_tokens,output_tokens\n{rows}\n")
-    answer = capacity(["workload=file", f"workload.path={path}"], seeds=2, jobs=1, precision=0.1)
+    answer = capacity(workload(tmp_path, *FIFTY_SECONDS), seeds=2, jobs=1, precision=0.1)
     assert answer.question.key == "speedup"
     assert answer.question.unit == "times the trace's rate"
     assert answer.value > 1

@@ -20,6 +20,8 @@ from simlora.sweeps.gathering import gather
 from simlora.sweeps.grid import grid
 from simlora.sweeps.running import each_run
 from simlora.sweeps.table import LOCK, TABLE, Table, read_sweep
+from tests.cli.command import sentence
+from tests.traces import csv
 
 SMALL = ("workload=synthetic", "workload.duration_s=10", "workload.adapters=3", "--jobs=1")
 
@@ -56,8 +58,7 @@ def test_differences_from_a_list_and_from_nothing(key, values, base, capsys):
 
 
 def test_rows_of_a_trace_as_it_no_longer_is_are_said(capsys):
-    trace = Path("my trace.csv")
-    trace.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,100,10\n")
+    trace = Path(csv(Path(), "0,a,8,100,10", name="my trace.csv"))
     file = ("workload=file", "workload.path='my trace.csv'", "gpu=a10g", "--jobs=1", "--out=out")
     for seats in ("8,16", "16,32"):
         assert main([*file, f"replica.max_num_seqs={seats}"]) == 0
@@ -141,8 +142,7 @@ def test_a_table_that_is_none_of_a_sweeps_is_left_alone_and_not_drawn(table, sai
     before = path.read_bytes()
     for command, *arguments in (main, *SMALL, "speedup=2", "--out=out"), (report, "out"):
         assert command(arguments) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        assert line.startswith(f"simlora: error: out/sweep.parquet{said}, must be a sweep's table")
+        assert f" out/sweep.parquet{said}, must be a sweep's table" in sentence(capsys)
     assert [*Path().rglob("*")] == [path.parent, path]
     assert path.read_bytes() == before
 

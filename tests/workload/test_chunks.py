@@ -15,8 +15,9 @@ from simlora.workload import table
 from simlora.workload.catalogue import entry
 from simlora.workload.cells import Cells, objects, packed
 from simlora.workload.table import read_table
+from tests.traces import HEADER, csv
 from tests.workload.test_catalogue import NAMES, built
-from tests.workload.test_trace_files import GOOD, HEADER, csv, error, read, same
+from tests.workload.test_trace_files import GOOD, error, read, same
 
 SIZES = (1, 7, table.CHUNK_ROWS)
 

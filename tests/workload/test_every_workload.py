@@ -13,7 +13,7 @@ from simlora.workload.azure_functions import AzureFunctions2021
 from simlora.workload.burstgpt import BurstGpt
 from simlora.workload.conversations import Conversations
 from simlora.workload.functions import Functions
-from simlora.workload.lengths import Fixed, Geometric, Lengths, LogNormal, Uniform
+from simlora.workload.lengths import Fixed, Geometric, Lengths, Uniform
 from simlora.workload.lmsys import Lmsys
 from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Explicit, Power, Zipf
@@ -117,7 +117,6 @@ def test_a_longer_run_begins_with_the_shorter_one(name, setting, longer_s):
         assert np.array_equal(getattr(short, column), getattr(long, column)[:n])
 
 
-WIDE = LogNormal(5, 1, 1, 900)
 COUNTED = {"duration_s": None, "requests": 400}
 
 

@@ -7,6 +7,7 @@ from simlora.core.errors import InputError
 from simlora.core.trace import AdapterSpec, Trace
 from simlora.workload.file import File
 from simlora.workload.resampling import resampled
+from tests.traces import csv
 
 MINUTE = np.arange(0.0, 60.25, 0.25)
 TRACE = Trace(
@@ -53,11 +54,9 @@ def test_seeds_differ_and_one_seed_is_always_the_same():
 
 
 def test_a_file_is_read_as_it_is_unless_it_is_asked_to_be_drawn(tmp_path):
-    path = tmp_path / "t.csv"
-    rows = (f"{at / 4},a,8,{at + 1},1\n" for at in range(240))
-    path.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n" + "".join(rows))
-    assert File(str(path)).build(1).prompt_tokens.tolist() == File(str(path)).build(2).prompt_tokens.tolist()
-    drawn = File(str(path), resample_block_s=5.0)
+    path = csv(tmp_path, *(f"{at / 4},a,8,{at + 1},1" for at in range(240)))
+    assert File(path).build(1).prompt_tokens.tolist() == File(path).build(2).prompt_tokens.tolist()
+    drawn = File(path, resample_block_s=5.0)
     assert drawn.build(1).prompt_tokens.tolist() != drawn.build(2).prompt_tokens.tolist()
 
 

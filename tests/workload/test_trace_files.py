@@ -14,15 +14,9 @@ from simlora.core.trace import BASE_MODEL, AdapterSpec, Trace
 from simlora.workload import export
 from simlora.workload.export import write
 from simlora.workload.file import File
+from tests.traces import HEADER, csv
 
-HEADER = "arrival_s,adapter,rank,prompt_tokens,output_tokens"
 GOOD = "0.5,a,8,10,20"
-
-
-def csv(tmp_path, *rows, header=HEADER, name="trace.csv"):
-    file = tmp_path / name
-    file.write_text("\n".join([header, *rows]) + "\n")
-    return str(file)
 
 
 def read(path):

@@ -16,6 +16,7 @@ from simlora.workload.lengths import Fixed, LogNormal, Quantiles
 from simlora.workload.per_adapter import PerAdapter
 from simlora.workload.popularity import Zipf
 from simlora.workload.synthetic import Synthetic
+from tests import traces
 from tests.workload.test_loraserve_workloads import workload
 
 
@@ -109,9 +110,8 @@ def test_of_translation_s_adapters_about_as_many_are_seen_as_fast_libra_saw():
 @pytest.mark.parametrize("name", choices("workload"))
 def test_every_workload_can_be_composed_and_built(name, tmp_path):
     """Those of a trace, where it is."""
-    file = tmp_path / "trace.csv"
-    file.write_text("arrival_s,adapter,rank,prompt_tokens,output_tokens\n0,a,8,1,1\n")
-    chosen = workload(f"workload={name}", *([f"workload.path={file}"] if name == "file" else []))
+    _, path_of_file = traces.workload(tmp_path, "0,a,8,1,1")
+    chosen = workload(f"workload={name}", *([path_of_file] if name == "file" else []))
     path = getattr(chosen, "path", None)
     if path and not Path(path).exists():
         pytest.skip(f"{path} is not here; set SIMLORA_TRACE_DIR")
