@@ -46,7 +46,7 @@ def make_requests(requests: int, seed: int = 0, names: tuple[str, ...] = ()) -> 
 
 
 def make_timeline(replicas: int, rows: int, cache: bool = False) -> pd.DataFrame:
-    """Return samples of 800 s; with a `cache` a third of the KV is idle, a quarter of that invalid; the host fills up."""
+    """Return samples of 800 s; with a `cache` a third of the KV is idle, a quarter of that invalid; the host fills."""
     rng = np.random.default_rng(0)
     parts = []
     for replica in range(replicas):

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from simlora.core.errors import InputError
-from simlora.metrics.journal import Journal, Planned
+from simlora.metrics.journal import Journal
 from simlora.metrics.slo import SloTargets
 from simlora.report import html
 from simlora.report.html import render
@@ -220,8 +220,6 @@ def of_slow_requests(**slow):
 
 
 ALIKE = {"count": 9, "host_adapters": [9, 9], "host_bytes": [1e9, 1e9], "host_refused": 0}
-IDLE = Journal()
-IDLE.planned += [Planned(float(i), 0, False, f"reason {i}") for i in range(50)]
 
 
 SAYS = {
