@@ -105,18 +105,3 @@ def test_what_a_policy_breaks_is_named(at_home, said):
     assert tried.status == "broken"
     assert said in tried.says
     assert tried.command.endswith(f"_target_={name}.Mine")
-
-
-@pytest.mark.parametrize(
-    ("target", "said"),
-    [
-        ("Mine", "Mine has no module"),
-        ("nowhere.Mine", "nowhere.Mine cannot be imported from this folder"),
-        ("simlora.core.request.Reqest", "simlora.core.request has no Reqest"),
-        ("simlora.core.request.Request", "is no policy, must be a class below one of"),
-        ("simlora.policies.scheduling.credit.Credit", "could not be tried at all"),
-    ],
-)
-def test_what_is_no_policy_is_refused(target, said, capsys):
-    assert main([target, *(["alpha=-1"] if "Credit" in target else [])]) == 2
-    assert said in capsys.readouterr().err
