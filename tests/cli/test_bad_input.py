@@ -27,6 +27,8 @@ CASES = {
     "hydra.run.dir=/proc/simlora": "cannot write results to /proc/simlora",
     "hydra.run.dir=cal.yaml": "cannot write results to cal.yaml",
     "hydra.run.dir=cal.yaml/out": "cannot write results to cal.yaml/out",
+    "hydra.run.dir='~nouser/x'": "'~nouser/x' cannot be used as a path",
+    "hydra.output_subdir='~/x'": "hydra.output_subdir is '~/x', must be the name of a",
     "--sede=3": "there is no option --sede=3; keys are written without dashes",
     "--cfg": "argument --cfg/-c: expected one argument",
     "--experimental-rerun=x": "would unpickle a file",

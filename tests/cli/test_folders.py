@@ -1,6 +1,5 @@
 """Folders that go away while a command is at work, and those that a `~` stands for."""
 
-import os
 import shutil
 from collections.abc import Callable
 from importlib import resources
@@ -119,20 +118,6 @@ def test_a_runs_folder_may_begin_at_home_also_where_a_variable_names_it(tmp_path
     assert "x/summary.json" in written(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("command", "arguments", "said"),
-    [
-        (main, (*RUN, "hydra.output_subdir='~/x'"), "hydra.output_subdir is '~/x', must be the name of a"),
-        (main, (*RUN, "hydra.run.dir='~nouser/x'"), "'~nouser/x' cannot be used as a path"),
-        (sweep.main, (*SWEEP, "--out=~nouser/x"), "'~nouser/x' cannot be used as a path"),
-    ],
-)
-def test_a_home_of_no_user_and_a_folder_elsewhere_within_a_runs_are_refused(command, arguments, said, capsys):
-    assert command(arguments) == 2
-    assert said in sentence(capsys)
-    assert os.listdir() == []
-
-
 def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
     csv(Path(), *TRACE, name="t.csv")
     monkeypatch.setenv("SIMLORA_CACHE_DIR", "~/cache")
@@ -142,7 +127,7 @@ def test_so_may_what_other_commands_write(tmp_path, monkeypatch):
     assert report.main(["~/s", "--out=~/pages/s.html"]) == 0
     assert trace.main(["info", "t.csv", "--picture=~/t.png"]) == 0
     assert trace.main(["convert", "t.csv", "~/t.parquet"]) == 0
-    found = {path for path in written(tmp_path) if not path.startswith("cache/")}
+    found = {path for path in written(tmp_path) if not path.startswith(("cache/", ".cache/"))}
     assert found == {
         *("s/sweep.parquet", "s/.sweep.lock", "pages/s.html", "t.png", "t.parquet"),
         *("c/capacity.json", "c/capacity.png", "c/runs.parquet"),

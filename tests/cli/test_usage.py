@@ -123,6 +123,7 @@ MISTAKES = {
     "report nowhere": "nowhere does not exist, must be the folder of a run or of a sweep",
     "validate none.json": "none.json does not exist",
     "validate sums.json": "sums.json has 1 fault, which stands in the table above; nothing was written",
+    "sweep --out=~nouser/x": "'~nouser/x' cannot be used as a path",
     "capacity system=slora,vllm": "the sides differ in gpu: a10g (slora), h100_64g (vllm); and in model: ",
     "capacity workload.rate_rps=1,2": "workload.rate_rps is what is searched for; give it",
 }
