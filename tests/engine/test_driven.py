@@ -298,6 +298,19 @@ def test_an_adapter_that_comes_later_is_served_as_one_that_was_there():
     assert_requests(fewer, scenario)
 
 
+def test_an_adapter_that_comes_later_has_the_first_token_target_of_the_base_model():
+    """One runs at a time; of those that wait the one that is due first is next: 4 s, 5 s or 6 s after it came."""
+    case = CASE.but(scheduler="earliest_deadline", max_num_seqs=1)
+    targets_s = np.array([4.0, 6.0, 5.0])  # of the two adapters, and last of the base model
+    scenario = case.scenario()
+    driven = DrivenSimulation(replace(scenario, ttft_targets_s=targets_s))
+    late = driven.add_adapter("late", 8)
+    for adapter in (-1, 1, late, 0):
+        driven.submit(Submitted(4, 2, adapter=adapter))
+    rows = driven.close().requests().sort_values("admitted_s")
+    assert rows.adapter.tolist() == ["adapter-0", "", "late", "adapter-1"]
+
+
 def test_an_adapter_cannot_come_where_adapters_were_divided():
     case = CASE.but(rows=ROWS, placement="rank_demand", replicas=2, router="routing_table")
     with pytest.raises(InputError, match="needs placement=replicate_all"):

@@ -15,6 +15,7 @@ from experiments.fidelity.vllm import fit, pools, steps
 from experiments.fidelity.vllm.predict import FIGURES, MODELS, Row
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
 from simlora.latency.parts.composed import engines
 from simlora.latency.parts.kernel_times import shipped
 from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
@@ -103,13 +104,20 @@ def test_residuals_are_relative_errors_in_units_of_accuracy() -> None:
         "ttft_p50_ms": 44.0,
         "completed": 9,
     }
-    assert fit.residuals(Comparison(below, simulated)) == pytest.approx(
-        [log(1.02) / 0.02, log(0.95) / 0.03, log(1.1) / 0.1]
-    )
-    past = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=5000.0, ttft_p50_ms=4000.0)
-    assert len(fit.residuals(Comparison(past, simulated))) == 2, (
-        "past saturation the queue says nothing about a step"
-    )
+    assert fit.residuals(Comparison(below, simulated)) == pytest.approx([log(1.02) / 0.02, log(0.95) / 0.03])
+
+
+def test_the_front_end_takes_what_median_first_tokens_lack() -> None:
+    own = Calibration("own", "h100_64g", "llama_3_1_8b", 1, {}, {fit.FRONT_END: 0.005})
+
+    def one(lacks_ms: float, mean_ms: float = 50.0) -> Comparison[Row]:
+        measured = row(ttft_mean_ms=mean_ms, ttft_p50_ms=40.0)
+        return Comparison(measured, {"ttft_mean_ms": mean_ms, "ttft_p50_ms": 40.0 - lacks_ms})
+
+    late = [one(1.0), one(2.0), one(9.0), one(500.0, mean_ms=9000.0)]
+    assert fit.with_front_end(own, late).coefficients[fit.FRONT_END] == pytest.approx(0.007)
+    early = [one(-20.0)]
+    assert fit.with_front_end(own, early).coefficients[fit.FRONT_END] == 0
 
 
 def test_no_run_counts_for_more_than_the_most() -> None:

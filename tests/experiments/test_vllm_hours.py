@@ -78,7 +78,18 @@ def test_the_coefficients_of_a_machine_are_found_again_in_its_hours(tmp_path: Pa
     ]
     past = {"ttft_mean_ms": "9000"}
     rows = [an_hour(tmp_path, *case, **(past if case[0] > 128 else {})) for case in cases]
-    assert hours.coefficients(rows, BASE) == pytest.approx(LORA, rel=0.02)
+    found = hours.coefficients({"llama_3_1_8b": rows}, {"llama_3_1_8b": BASE})
+    assert found["llama_3_1_8b"] == pytest.approx(LORA, rel=0.02)
+
+
+def test_models_share_what_a_launch_costs_in_each_layer(tmp_path: Path) -> None:
+    rows = [an_hour(tmp_path, *case) for case in ((2, 6, 16), (20, 30, 32), (60, 96, 32), (110, 24, 16))]
+    other = [replace(row, columns={**row.columns, "model": "qwen-2.5-7b-instruct"}) for row in rows]
+    found = hours.coefficients(
+        {"llama_3_1_8b": rows, "qwen_2_5_7b": other}, {"llama_3_1_8b": BASE, "qwen_2_5_7b": BASE}
+    )
+    for name in LORA.keys() - {f"kernels.vllm.{own}" for own in hours.OWN}:
+        assert found["qwen_2_5_7b"][name] / 28 == pytest.approx(found["llama_3_1_8b"][name] / 32)
 
 
 def test_a_step_holds_what_littles_law_and_the_totals_of_the_row_say(tmp_path: Path) -> None:

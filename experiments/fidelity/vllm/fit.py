@@ -1,10 +1,10 @@
 """Fits vLLM's calibrations: `python -m experiments.fidelity.vllm.fit [MODEL …] [--out FOLDER]`.
 
-The base model's step and first uses come from the table of step times (steps.py), what LoRA adds to a step from hours
-whose adapters all have a slot (hours.py). The rest (loads, the scheduler's look at its queue, the front end) is fitted to
-whole runs with fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms of
-the coefficients, with the relative errors of tokens per second, of the inter-token latency and, below saturation, of the
-median time to first token as residuals.
+The base model's step and first uses come from the table of step times (steps.py), what LoRA adds to a step from
+hours whose adapters all have a slot (hours.py). Loads and the scheduler's look at its queue are fitted to whole
+runs with fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms
+of the coefficients, with the relative errors of tokens per second and of the inter-token latency as residuals.
+The front end's time is what median first tokens lack after all that, below saturation.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 
 PLAN = Path(__file__).with_name("plan.yaml")
-ACCURACY = {"output_tokens_per_s": 0.02, "itl_mean_ms": 0.03, "ttft_p50_ms": 0.1}
+ACCURACY = {"output_tokens_per_s": 0.02, "itl_mean_ms": 0.03}
 """One unit of residual."""
+JUDGED = (*ACCURACY, "ttft_p50_ms")
+FRONT_END = "front_end.per_request_s"
 MOST = 5.0
 """No residual counts for more units: a run that saturates on one side only says no more than that it does."""
 PRIOR = 1.0
@@ -68,7 +70,6 @@ def residuals(one: Comparison[Row]) -> list[float]:
     return [
         float(np.clip(log(max(1.0 + one.error.get(name, 0.0), 1e-3)) / unit, -MOST, MOST))
         for name, unit in ACCURACY.items()
-        if name != "ttft_p50_ms" or one.row.load == "below"
     ]
 
 
@@ -117,9 +118,23 @@ def fit(
     return calibration(best)
 
 
+def simulated(rows: Sequence[Row], calibration: Calibration) -> list[Comparison[Row]]:
+    """Return fitted rows as measured and as simulated with a calibration."""
+    found = in_parallel(partial(simulate, calibration=calibration), rows)
+    return [Comparison(row, each, True) for row, each in zip(rows, found, strict=True)]
+
+
+def with_front_end(calibration: Calibration, comparisons: Sequence[Comparison[Row]]) -> Calibration:
+    """Return the calibration with what its median first tokens lack, at the median of the rows below saturation."""
+    late_ms = [one.off["ttft_p50_ms"] for one in comparisons if one.row.load == "below"]
+    given = dict(calibration.coefficients)
+    given[FRONT_END] = max(given[FRONT_END] - float(np.median(late_ms)) / 1000, 0.0)
+    return replace(calibration, coefficients=given)
+
+
 def provenance(
     calibration: Calibration,
-    rows: Sequence[Row],
+    fitted: Sequence[Comparison[Row]],
     of_steps: Sequence[Row],
     table: pd.DataFrame,
     plan: Mapping[str, Any],
@@ -129,10 +144,7 @@ def provenance(
 
     `of_steps` are the rows that hours.py reads, `table` is the one of step times.
     """
-    both = [*rows, *(row for row in of_steps if row not in rows)]
-    simulated = in_parallel(partial(simulate, calibration=calibration), both)
-    fitted = [Comparison(row, each, True) for row, each in zip(both, simulated, strict=True)]
-    found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
+    found = {name: value for name, value in medians(fitted).items() if name in JUDGED}
     found["step_hours"] = spread(hours.errors(of_steps, calibration))
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
     return {
@@ -141,14 +153,16 @@ def provenance(
         "command": command,
         "date": date.today().isoformat(),
         "note": plan["note"],
-        "coefficients": {name: derived(entry["source"]) for name, entry in plan["fixed"].items()},
+        "coefficients": {
+            name: derived(entry["source"]) for name, entry in plan["fixed"].items() if "source" in entry
+        },
         **evidence(fitted, found),
     }
 
 
 @program(
     option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
-    option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
+    option("--rounds", type=int, default=1, help="rounds of the search; 0: the plan's start (default: 1)"),
     OUT,
 )
 def main(models: Sequence[str], rounds: int, folder: Path) -> None:
@@ -156,13 +170,17 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     plan = read_sheet(PLAN)
     chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
+    of_steps = {model: hours.chosen(rows, model, plan) for model in plan["hours"]}
+    base = {model: steps.coefficients(table, model) for model in of_steps}
+    lora = hours.coefficients(of_steps, base)
     for model in chosen_models:
-        mine, of_steps = chosen(rows, model, plan), hours.chosen(rows, model, plan)
-        print(f"fitting {model} to {len(of_steps)} hours of steps and {len(mine)} runs …", flush=True)
-        known = steps.coefficients(table, model)
-        found = fit(model, mine, known | hours.coefficients(of_steps, known), plan, rounds)
+        mine = chosen(rows, model, plan)
+        print(f"fitting {model} to {len(mine)} runs …", flush=True)
+        found = fit(model, mine, base[model] | lora[model], plan, rounds)
+        both = [*mine, *(row for row in of_steps[model] if row not in mine)]
+        found = with_front_end(found, simulated(both, found))
         made_by = f"python -m experiments.fidelity.vllm.fit {model} --rounds {rounds}"
-        said = provenance(found, mine, of_steps, table, plan, made_by)
+        said = provenance(found, simulated(both, found), of_steps[model], table, plan, made_by)
         ordered = dict(sorted(found.coefficients.items()))
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
         save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))

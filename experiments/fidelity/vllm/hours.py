@@ -1,13 +1,15 @@
 """What hours say of a step whose adapters all have a slot: what LoRA adds to it, without a simulation.
 
-Where every adapter has a slot, no adapter is evicted and no request passed over, and a row's own figures say what its steps
-held on average. By Little's law, tokens per second times the time of a token is the number of running requests; prompt
-tokens come in the proportion of the row's totals; and requests' adapters are drawn by their rates. Steps of that content are
-drawn from the row's requests. What they take beyond a step of the base model is linear in the coefficients of the LoRA
-kernels, and non-negative least squares of relative errors finds these.
+Where every adapter has a slot, no adapter is evicted and no request passed over, and a row's own figures say
+what its steps held on average. By Little's law, tokens per second times the time of a token is the number of
+running requests; prompt tokens come in the proportion of the row's totals; and requests' adapters are drawn
+by their rates. Steps of that content are drawn from the row's requests. What they take beyond a step of the
+base model is linear in the coefficients of the LoRA kernels, and non-negative least squares of relative
+errors, over all models together, finds these.
 
-The time of a token is a request's mean time per output token. Beyond 128 running requests it is the inter-token latency,
-which weighs requests by their tokens, as a step's mean does, and there no chunks are merged (scrapes.py).
+The time of a token is a request's mean time per output token. Beyond 128 running requests it is the
+inter-token latency, which weighs requests by their tokens, as a step's mean does, and there no chunks are
+merged (scrapes.py).
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ from simlora.latency.calibration import LEAVES, Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Vllm
 
+OWN = ("intercept_s", "per_token_s")
+"""Coefficients that each model has for itself: its activations are of other sizes."""
 STEPS = 800
 """Drawn for each row."""
 COEFFICIENTS = LEAVES["kernels.vllm"]
@@ -57,18 +61,34 @@ def chosen(rows: Sequence[Row], model: str, plan: Mapping[str, Any]) -> list[Row
     ]
 
 
-def coefficients(rows: Sequence[Row], given: Mapping[str, float]) -> dict[str, float]:
-    """Return what LoRA adds to a step, by coefficient; `given` has those of the base model."""
-    columns, seconds = [], []
-    for row in rows:
-        steps = drawn(row)
-        columns.append([kernel_s(steps, row, name) / token_s(row) for name in COEFFICIENTS])
-        seconds.append(1.0 - base_s(steps, given) / token_s(row))
+def coefficients(
+    rows: Mapping[str, Sequence[Row]], given: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Return what LoRA adds to a step, by model and coefficient; `given` has those of the base models.
+
+    All but OWN are the same for each layer of all models, since each layer has the same launches.
+    """
+    unknowns = [name for name in COEFFICIENTS if name not in OWN]
+    unknowns += [f"{model} {name}" for model in rows for name in OWN]
+    layers = {model: scenario(overrides(own[0])).model.layers for model, own in rows.items()}
+    columns, rest = [], []
+    for model, own in rows.items():
+        for row in own:
+            steps, column = drawn(row), dict.fromkeys(unknowns, 0.0)
+            for name in COEFFICIENTS:
+                key, times = (f"{model} {name}", 1) if name in OWN else (name, layers[model])
+                column[key] = times * kernel_s(steps, row, name) / token_s(row)
+            columns.append(list(column.values()))
+            rest.append(1.0 - base_s(steps, given[model]) / token_s(row))
     largest = np.max(columns, axis=0)
-    found, _ = nnls(np.array(columns) / largest, np.array(seconds))
+    solved, _ = nnls(np.array(columns) / largest, np.array(rest))
+    found = dict(zip(unknowns, (solved / largest).tolist(), strict=True))
     return {
-        f"kernels.vllm.{name}": float(value)
-        for name, value in zip(COEFFICIENTS, found / largest, strict=True)
+        model: {
+            f"kernels.vllm.{name}": found[f"{model} {name}"] if name in OWN else layers[model] * found[name]
+            for name in COEFFICIENTS
+        }
+        for model in rows
     }
 
 

@@ -187,7 +187,7 @@ def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, floa
 def figures(requests: pd.DataFrame, duration_s: float) -> dict[str, float]:
     """Return what vLLM's client reports of the requests that were answered in the first `duration_s` seconds.
 
-    The mean inter-token latency is over all chunks but the first ones: tokens that a scrape merged are one (scrapes.py).
+    The mean inter-token latency is over all chunks but the first ones; what a scrape merged is one (scrapes.py).
     """
     during = scrapes(requests, duration_s)
     done = requests[(requests["status"] == "finished") & (requests["finish_s"] <= duration_s)]

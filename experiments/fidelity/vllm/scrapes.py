@@ -1,14 +1,14 @@
 """What the clients of the measured hours saw: an API server that stands still while its metrics are read.
 
-The labels of vLLM's gauge `vllm:lora_requests_info` are the adapters of the running and of the waiting requests. Every pair
-of sets that a step ends with is a series of its own, which the API server keeps as long as it lives, and each reading of
-`/metrics` (a scrape) renders all series in the event loop. The engine, a process of its own, goes on meanwhile. So for the
-length of a scrape
+The labels of vLLM's gauge `vllm:lora_requests_info` are the adapters of the running and of the waiting
+requests. Every pair of sets that a step ends with is a series of its own, which the API server keeps as long
+as it lives, and each reading of `/metrics` (a scrape) renders all series in the event loop. The engine, a
+process of its own, goes on meanwhile. So for the length of a scrape
 
 * a request that arrives is sent to the engine late, and a first token is sent to its client late;
-* outputs of the engine's steps pile up. Afterwards the output handler takes them one after the other and does not give way
-  to the streams, so that a stream sends as one chunk what has come. Only a step with more than 128 outputs is taken in
-  slices, between which streams run: then each token is a chunk of its own.
+* outputs of the engine's steps pile up. Afterwards the output handler takes them one after the other and does
+  not give way to the streams, so that a stream sends as one chunk what has come. Only a step with more than
+  128 outputs is taken in slices, between which streams run: then each token is a chunk of its own.
 
 A client that takes the mean over gaps between chunks thus measures more than the time of a token.
 Source: vLLM 0.8.5, `PrometheusStatLogger.record`, `AsyncLLM._run_output_handler`, `RequestOutputCollector`,
@@ -27,8 +27,10 @@ from simlora.core.arrays import Floats
 INTERVAL_S = 3.0
 """Between two scrapes."""
 SERIES_S, NAME_S = 15e-6, 0.13e-6
-"""For rendering a series, and for each running adapter among its labels. All three are fitted to rows of plan.yaml below
-saturation (docs/fidelity.md); prometheus-client 0.21 takes 6 and 0.06 µs on another CPU."""
+"""For rendering a series, and for each running adapter among its labels.
+
+All three were found by scrape_costs.py; prometheus-client 0.21 takes 6 and 0.06 µs on another CPU.
+"""
 MERGED = 128
 """Outputs of a step up to which what piled up is merged: VLLM_V1_OUTPUT_PROC_CHUNK_SIZE."""
 
@@ -47,7 +49,7 @@ class Scrapes:
         return found
 
     def first_token_late_s(self, requests: pd.DataFrame) -> Floats:
-        """Return by how much first tokens reach the client late [requests]: as requests that came late, then as tokens."""
+        """Return by how much first tokens reach the client late [requests]: their requests were late, then they are."""
         arrival_late_s = self.late_s(requests["arrival_s"].to_numpy())
         return arrival_late_s + self.late_s(requests["first_token_s"].to_numpy() + arrival_late_s)
 
