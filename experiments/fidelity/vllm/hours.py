@@ -31,8 +31,8 @@ from simlora.latency.calibration import LEAVES, Calibration
 from simlora.latency.iteration import IterationModel
 from simlora.latency.kernels import LoraWork, Vllm
 
-OWN = ("intercept_s", "per_token_s")
-"""Coefficients that each model has for itself: its activations are of other sizes."""
+OWN = ("intercept_s", "per_slot_s", "per_token_s")
+"""Coefficients that each model has for itself: programs and activations go by the widths of its layers."""
 STEPS = 800
 """Drawn for each row."""
 COEFFICIENTS = LEAVES["kernels.vllm"]
@@ -66,7 +66,8 @@ def coefficients(
 ) -> dict[str, dict[str, float]]:
     """Return what LoRA adds to a step, by model and coefficient; `given` has those of the base models.
 
-    All but OWN are the same for each layer of all models, since each layer has the same launches.
+    All but OWN are the same for each layer of all models, since each layer has the same launches. Models count alike,
+    however many rows they have.
     """
     unknowns = [name for name in COEFFICIENTS if name not in OWN]
     unknowns += [f"{model} {name}" for model in rows for name in OWN]
@@ -78,8 +79,9 @@ def coefficients(
             for name in COEFFICIENTS:
                 key, times = (f"{model} {name}", 1) if name in OWN else (name, layers[model])
                 column[key] = times * kernel_s(steps, row, name) / token_s(row)
-            columns.append(list(column.values()))
-            rest.append(1.0 - base_s(steps, given[model]) / token_s(row))
+            weight = len(own) ** -0.5
+            columns.append([weight * value for value in column.values()])
+            rest.append(weight * (1.0 - base_s(steps, given[model]) / token_s(row)))
     largest = np.max(columns, axis=0)
     solved, _ = nnls(np.array(columns) / largest, np.array(rest))
     found = dict(zip(unknowns, (solved / largest).tolist(), strict=True))
