@@ -131,12 +131,13 @@ def _fitted(place: int) -> bool:
 
 
 def step_times(folder: Path) -> Iterator[Timed]:
-    """Yield vLLM's steps. The calibrations' steps of the base model were read off this table."""
+    """Yield vLLM's steps. The calibrations' step times were read off this table, so all are fitted."""
     table = steps.read(folder.parent)
     for shape in MODELS.values():
         for row in steps.simulated(table, calibrations.load(f"{GPU}-{shape}-tp1-vllm")).itertuples():
-            dot = Dot(row.measured_ms, row.simulated_ms, shape, fitted=row.kind == "no_lora")
-            yield Timed(f"vLLM's step, {row.kind}", dot)
+            yield Timed(
+                f"vLLM's step, {row.kind}", Dot(row.measured_ms, row.simulated_ms, shape, fitted=True)
+            )
 
 
 def pools(folder: Path) -> Iterator[Timed]:
