@@ -42,6 +42,17 @@ def test_a_request_decodes_where_it_was_prefilled_if_no_replica_that_decodes_has
     assert simulation.apart.stayed == 1
 
 
+@pytest.mark.xfail(
+    strict=True, raises=AssertionError, reason="neither replica gives up what the other waits for"
+)
+def test_two_replicas_that_hand_over_to_each_other_do_not_wait_for_ever():
+    """Each keeps the KV of the request that it has prefilled until the other has room, which neither has."""
+    rows = Row(0.0, 0, 1, 3, 3), Row(0.0, 0, 2, 2, 2)
+    little = {"capacity": 8, "block_size": 1, "watermark": 0.0, "network_bytes_per_s": 256.0}
+    _, table, _ = run(*rows, ranks=(1,), mixed_pool_tokens=1, decode_router="round_robin", **little)
+    assert table.status.tolist() == ["finished"] * 2
+
+
 @pytest.mark.parametrize("way", ["whole", "by_layer"])
 def test_without_a_full_pool_nothing_differs(way):
     rows = Row(0.0, None, 20, 5, 5), Row(2.0, None, 30, 9, 9), Row(2.0, None, 8, 1, 1)
