@@ -215,7 +215,7 @@ def test_the_run_of_a_trace_has_no_clients_that_react():
 
 @pytest.mark.parametrize(("outstanding", "think_s"), [(1, 2.0), (8, 3.0)])
 def test_a_closed_loop_sends_each_request_when_a_client_has_thought(outstanding, think_s):
-    """As many clients as may be outstanding, before one server: whoever has thought for longest sends the next."""
+    """Before one server, as many clients as may be outstanding: the client that has thought for longest sends next."""
     services, free_s, expected_s = exponential(np.random.default_rng(1), 1000), 0.0, []
     thought_s = [0.0] * outstanding
     for tokens in services:
@@ -228,7 +228,7 @@ def test_a_closed_loop_sends_each_request_when_a_client_has_thought(outstanding,
 
 
 def test_those_leave_a_queue_who_would_wait_for_longer_than_their_patience():
-    """One seat, of which others ask for half as much time again as there is; who leaves takes none."""
+    """One seat, of which requests ask for half as much time again as there is; a client that leaves takes none."""
     rng, patience_s = np.random.default_rng(1), 2.0
     services, arrival_s = exponential(rng, 2000), arrivals(rng, 1.5, 2000)
     free_s, leaves = 0.0, []

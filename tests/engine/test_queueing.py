@@ -82,7 +82,7 @@ def test_one_server_waits_as_lindley_says_for_every_single_request(services):
 
 
 def test_c_seats_wait_as_kiefer_and_wolfowitz_say_for_every_single_request():
-    """M/M/4: who comes first takes the seat that is free first. Seats are taken at the end of a step, so a wait is
+    """M/M/4: the first request takes the seat that is free first. Seats are taken at the end of a step, so a wait is
     longer by up to a step, and by no more: a system to which all come later by up to a step is later by as much.
     """
     servers, rng = 4, np.random.default_rng(1)
