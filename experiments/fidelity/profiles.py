@@ -131,13 +131,12 @@ def _fitted(place: int) -> bool:
 
 
 def step_times(folder: Path) -> Iterator[Timed]:
-    """Yield vLLM's steps. The calibrations' step times were read off this table, so all are fitted."""
+    """Yield vLLM's steps. The calibrations' steps of the base model were read off this table."""
     table = steps.read(folder.parent)
     for shape in MODELS.values():
         for row in steps.simulated(table, calibrations.load(f"{GPU}-{shape}-tp1-vllm")).itertuples():
-            yield Timed(
-                f"vLLM's step, {row.kind}", Dot(row.measured_ms, row.simulated_ms, shape, fitted=True)
-            )
+            dot = Dot(row.measured_ms, row.simulated_ms, shape, fitted=row.kind == "no_lora")
+            yield Timed(f"vLLM's step, {row.kind}", dot)
 
 
 def pools(folder: Path) -> Iterator[Timed]:

@@ -8,28 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import permutations
 
 import numpy as np
 
 from experiments.fidelity import base_engine, sheeted, vllm_steps
 from experiments.fidelity.cells import sheets
 from experiments.fidelity.rows import read
+from experiments.fidelity.vllm import fit, hours, steps
+from experiments.fidelity.vllm.predict import GPU
+from experiments.fidelity.vllm.predict import read as read_vllm
 from experiments.kernels import host, slora
 from experiments.studies import markdown
 from experiments.studies.command import program
-from experiments.studies.reading import measured_file
+from experiments.studies.reading import load, measured_dir, measured_file
 from simlora.calibrate.roofline import scaled
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.core.errors import InputError
-from simlora.latency import calibration as calibrations
-from simlora.latency.parts.composed import engines
+from simlora.latency.calibration import Calibration
 from simlora.latency.parts.kernel_times import shipped
 
 HEAD = ["part", "left out", "figure", "median", "worst"]
 MODELS = ("llama_3_1_8b", "qwen3_14b", "mistral_7b")
 FAST = 1.1e12
 """Bytes per second from which on memory is stacked (HBM): a GPU is scaled from one of its own kind."""
-QWEN = "qwen_2_5_7b"
 
 Line = tuple[str, str, str, list[float]]
 
@@ -61,21 +63,25 @@ def kernels() -> Iterator[Line]:
 
 def hosts() -> Iterator[Line]:
     """The host's time of vLLM's steps on the model that it was not fitted to."""
-    for fit in host.fits():
-        for model, errors in fit.errors.items():
-            if model not in fit.fitted:
+    for each in host.fits():
+        for model, errors in each.errors.items():
+            if model not in each.fitted:
                 yield "host of vLLM", f"model {model}", "decode step", errors.tolist()
 
 
 def lora() -> Iterator[Line]:
-    """The LoRA kernels per layer, of Llama-3.1-8B, against those that were fitted to Qwen-2.5-7B."""
-    own = calibrations.load(f"h100_64g-{QWEN}-tp1-vllm").coefficients
-    layers = model_named(QWEN).layers
-    errors = [
-        abs(each_s * layers / own[f"kernels.vllm.{leaf}"] - 1)
-        for leaf, each_s in engines()["vllm"]["lora"].items()
-    ]
-    yield "LoRA kernels of vLLM, per layer", f"model {QWEN}", "coefficients", errors
+    """The LoRA kernels of vLLM per layer, fitted to the hours of one model, in the steps of the other one's hours."""
+    plan, rows = load(fit.PLAN), read_vllm(measured_file("vllm_lora_runs.csv"))
+    table = steps.read(measured_dir())
+    of = {model: hours.chosen(rows, model, plan) for model in plan["hours"]}
+    base = {model: steps.coefficients(table, model) for model in of}
+    for fitted, left_out in permutations(of, 2):
+        found = hours.coefficients({fitted: of[fitted]}, base)[fitted]
+        layers = model_named(left_out).layers / model_named(fitted).layers
+        carried = {name: layers * value for name, value in found.items()}
+        calibration = Calibration("carried", GPU, left_out, 1, {}, base[left_out] | carried)
+        errors = hours.errors(of[left_out], calibration)
+        yield "LoRA kernels of vLLM, per layer", f"model {left_out}", "step with LoRA", np.abs(errors).tolist()
 
 
 def form() -> Iterator[Line]:

@@ -149,8 +149,12 @@ def test_figures_are_those_of_the_requests_answered_in_time() -> None:
     requests = pd.DataFrame(
         {
             "status": ["finished", "finished", "finished", "unfinished"],
+            "adapter": ["a", "b", "a", "b"],
             "output_tokens": [11, 1, 500, 500],
             "ttft_s": [0.5, 0.25, 9.0, float("nan")],
+            "tpot_s": [0.2, float("nan"), 0.003, float("nan")],
+            "arrival_s": [0.5, 1.75, 0.0, 9.5],
+            "admitted_s": [0.75, 1.75, 8.0, 9.6],
             "first_token_s": [1.0, 2.0, 9.0, float("nan")],
             "finish_s": [3.0, 2.0, 10.5, float("nan")],
         }

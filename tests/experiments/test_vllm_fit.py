@@ -15,26 +15,26 @@ from experiments.fidelity.vllm import fit, pools, steps
 from experiments.fidelity.vllm.predict import FIGURES, MODELS, Row
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
+from simlora.latency.calibration import Calibration
+from simlora.latency.parts.composed import engines
+from simlora.latency.parts.kernel_times import shipped
 from tests.experiments.test_fidelity_vllm import CELLS, a_file, a_row
 
 TRUE = {
     "decode.intercept_s": 0.0115,
     "decode.per_sequence_s": 2.5e-5,
     "decode.per_context_token_s": 8e-8,
-    "prefill.per_token_s": 2.6e-5,
-    "kernels.vllm.per_slot_s": 1.4e-5,
-    "kernels.vllm.per_slot_rank_s": 6e-7,
-    "kernels.vllm.per_adapter_s": 3.3e-4,
+    "prefill.pass_s_by_tokens.512": 0.0115,
+    "prefill.pass_s_by_tokens.2048": 2048 * 2.6e-5,
     "front_end.per_adapter_s": 0.25,
     "adapter_load.disk_latency_s": 0.0175,
 }
-FRONT_END_S, FIRST_TOKEN_S, INTERCEPT_S = 0.001, 0.02, 0.001
+FRONT_END_S, FIRST_TOKEN_S, PROMPT_TOKEN_S = 0.001, 0.02, 2.6e-5
 
 
 def table(model: str = "llama-3.1-8b-instruct") -> pd.DataFrame:
     """A table of step times as a machine with those coefficients would give it."""
     t, rows = TRUE, []
-    base_s = t["decode.intercept_s"] + t["decode.per_sequence_s"]
     for size in (50, 200, 800):
         for output in (100, 400):
             context = size * (5 + output / 2)
@@ -44,20 +44,11 @@ def table(model: str = "llama-3.1-8b-instruct") -> pd.DataFrame:
                 {"kind": "no_lora", "max_num_seqs": size, "prompt_tokens_each": 5.0} | of(output, step_s)
             )
     for prompt in (111, 209, 407):
-        duration_s = 4096 * (FRONT_END_S + t["prefill.per_token_s"] * prompt)
+        duration_s = 4096 * (FRONT_END_S + PROMPT_TOKEN_S * prompt)
         row = {"kind": "no_lora", "max_num_seqs": 100, "prompt_tokens_each": prompt, "duration_s": duration_s}
         rows.append(row | of(1, 0.0))
-    for slots in (8, 64, 320):
-        for rank in (8, 16, 32):
-            each_s = t["kernels.vllm.per_slot_s"] + t["kernels.vllm.per_slot_rank_s"] * max(rank, 16)
-            step_s = base_s + INTERCEPT_S + slots * each_s
-            row = {"kind": "single_request", "max_loras": slots, "max_lora_rank": rank}
-            rows.append(row | of(120, step_s) | {"ttft_mean_ms": 1000 * FIRST_TOKEN_S})
-    for used in (1, 32, 300):
-        distinct = used * (1 - (1 - 1 / used) ** 220)
-        row = {"kind": "lora_batch", "max_num_seqs": 220, "max_loras": 300, "max_lora_rank": 8}
-        row |= {"adapters_used": used}
-        rows.append(row | of(100, 0.03 + t["kernels.vllm.per_adapter_s"] * distinct))
+    row = {"kind": "single_request", "max_loras": 8, "max_lora_rank": 16}
+    rows.append(row | of(120, 0.0125) | {"ttft_mean_ms": 1000 * FIRST_TOKEN_S})
     each_s = t["adapter_load.disk_latency_s"] + steps.LOAD_S + FIRST_TOKEN_S + 49 * 0.014
     front_s = 50 * t["front_end.per_adapter_s"]
     row = {"kind": "loading", "duration_s": front_s + 50 * each_s, "requests": 50}
@@ -74,13 +65,20 @@ def of(output: int, step_s: float) -> dict[str, float]:
 
 def test_the_coefficients_of_a_machine_are_found_again_in_its_table() -> None:
     found = steps.coefficients(table(), "llama_3_1_8b")
+    assert found.pop("host.per_sequence_s") == engines()["vllm"]["host"]["sequence_s"]
     assert found == pytest.approx(TRUE, rel=1e-6)
 
 
-def test_the_prefill_of_the_one_model_that_was_measured_stands_for_both() -> None:
+def test_full_steps_of_the_model_that_was_not_measured_go_by_the_kernels_of_both() -> None:
     qwen = table("qwen-2.5-7b-instruct")
     both = pd.concat([table(), qwen[(qwen["kind"] != "no_lora") | (qwen["output_tokens_each"] > 1)]])
-    assert steps.coefficients(both, "qwen_2_5_7b") == pytest.approx(TRUE, rel=1e-6)
+    full = "prefill.pass_s_by_tokens.2048"
+    kernels_s = [
+        shipped()[("h100_64g", model, 1, "vllm")].pass_s[2048] for model in ("qwen_2_5_7b", "llama_3_1_8b")
+    ]
+    found = steps.coefficients(both, "qwen_2_5_7b")
+    assert found[full] == pytest.approx(TRUE[full] * kernels_s[0] / kernels_s[1], rel=1e-6)
+    assert kernels_s[0] < kernels_s[1]
 
 
 def row(**measured: float) -> Row:
@@ -106,13 +104,20 @@ def test_residuals_are_relative_errors_in_units_of_accuracy() -> None:
         "ttft_p50_ms": 44.0,
         "completed": 9,
     }
-    assert fit.residuals(Comparison(below, simulated)) == pytest.approx(
-        [log(1.02) / 0.02, log(0.95) / 0.03, log(1.1) / 0.1]
-    )
-    past = row(output_tokens_per_s=100.0, itl_mean_ms=20.0, ttft_mean_ms=5000.0, ttft_p50_ms=4000.0)
-    assert len(fit.residuals(Comparison(past, simulated))) == 2, (
-        "past saturation the queue says nothing about a step"
-    )
+    assert fit.residuals(Comparison(below, simulated)) == pytest.approx([log(1.02) / 0.02, log(0.95) / 0.03])
+
+
+def test_the_front_end_takes_what_median_first_tokens_lack() -> None:
+    own = Calibration("own", "h100_64g", "llama_3_1_8b", 1, {}, {fit.FRONT_END: 0.005})
+
+    def one(lacks_ms: float, mean_ms: float = 50.0) -> Comparison[Row]:
+        measured = row(ttft_mean_ms=mean_ms, ttft_p50_ms=40.0)
+        return Comparison(measured, {"ttft_mean_ms": mean_ms, "ttft_p50_ms": 40.0 - lacks_ms})
+
+    late = [one(1.0), one(2.0), one(9.0), one(500.0, mean_ms=9000.0)]
+    assert fit.with_front_end(own, late).coefficients[fit.FRONT_END] == pytest.approx(0.007)
+    early = [one(-20.0)]
+    assert fit.with_front_end(own, early).coefficients[fit.FRONT_END] == 0
 
 
 def test_no_run_counts_for_more_than_the_most() -> None:
@@ -125,8 +130,8 @@ def test_every_model_of_the_plan_has_a_calibration_that_names_its_runs() -> None
     assert set(plan["fit"]) == set(MODELS.values())
     for model, entries in plan["fit"].items():
         found = calibrations.load(f"h100_64g-{model}-tp1-vllm")
-        assert len(found.provenance["fitted_rows"]) == len(entries)
-        assert set(plan["start"][model]) | set(plan["fixed"]) < set(found.coefficients)
+        assert len(found.provenance["fitted_rows"]) > len(entries), "hours of steps besides"
+        assert set(plan["start"]) | set(plan["fixed"]) < set(found.coefficients)
         assert np.isfinite(list(found.coefficients.values())).all()
 
 

@@ -1,9 +1,10 @@
 """Fits vLLM's calibrations: `python -m experiments.fidelity.vllm.fit [MODEL …] [--out FOLDER]`.
 
-Step times come from the table of step times (steps.py); what it does not isolate (what LoRA costs in steps that
-prefill, loads, the front end) is fitted to a few whole runs, named in plan.yaml: non-negative least squares
-(SciPy, trust region) over the logarithms of the coefficients, with the relative errors of tokens per second, of the
-inter-token latency and, below saturation, of the median time to first token as residuals.
+The base model's step and first uses come from the table of step times (steps.py), what LoRA adds to a step from
+hours whose adapters all have a slot (hours.py). Loads and the scheduler's look at its queue are fitted to whole
+runs with fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms
+of the coefficients, with the relative errors of tokens per second and of the inter-token latency as residuals.
+The front end's time is what median first tokens lack after all that, below saturation.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,9 @@ import pandas as pd
 from joblib import Parallel
 from scipy.optimize import least_squares
 
-from experiments.fidelity.compare import Comparison
+from experiments.fidelity.compare import Comparison, in_parallel, spread
 from experiments.fidelity.fit import Floats, errors_under, evidence
-from experiments.fidelity.vllm import steps
+from experiments.fidelity.vllm import hours, steps
 from experiments.fidelity.vllm.predict import GPU, Row, read, simulate
 from experiments.fidelity.vllm.report import medians
 from experiments.studies.command import OUT, option, planned, program
@@ -35,8 +37,10 @@ from simlora.core.errors import InputError
 from simlora.latency.calibration import Calibration
 
 PLAN = Path(__file__).with_name("plan.yaml")
-ACCURACY = {"output_tokens_per_s": 0.02, "itl_mean_ms": 0.03, "ttft_p50_ms": 0.1}
+ACCURACY = {"output_tokens_per_s": 0.02, "itl_mean_ms": 0.03}
 """One unit of residual."""
+JUDGED = (*ACCURACY, "ttft_p50_ms")
+FRONT_END = "front_end.per_request_s"
 MOST = 5.0
 """No residual counts for more units: a run that saturates on one side only says no more than that it does."""
 PRIOR = 1.0
@@ -66,21 +70,19 @@ def residuals(one: Comparison[Row]) -> list[float]:
     return [
         float(np.clip(log(max(1.0 + one.error.get(name, 0.0), 1e-3)) / unit, -MOST, MOST))
         for name, unit in ACCURACY.items()
-        if name != "ttft_p50_ms" or one.row.load == "below"
     ]
 
 
 def fit(
-    model: str, rows: Sequence[Row], table: Mapping[str, float], plan: Mapping[str, Any], rounds: int
+    model: str, rows: Sequence[Row], known: Mapping[str, float], plan: Mapping[str, Any], rounds: int
 ) -> Calibration:
-    """Return the calibration that predicts `rows` best, its start given by `table` and the plan.
+    """Return the calibration that predicts `rows` best, with the coefficients that are `known` and the plan's start.
 
     Each of at most `rounds` takes the slope anew and then a few steps by it.
     """
-    start = plan["start"][model]
+    start = plan["start"]
     names = list(start)
-    given = dict(table) | {name: entry["value"] for name, entry in plan["fixed"].items()}
-    given["prefill.intercept_s"] = given["decode.intercept_s"]
+    given = dict(known) | {name: entry["value"] for name, entry in plan["fixed"].items()}
     pool = Parallel(n_jobs=-1)
 
     def calibration(point: Floats) -> Calibration:
@@ -116,12 +118,34 @@ def fit(
     return calibration(best)
 
 
+def simulated(rows: Sequence[Row], calibration: Calibration) -> list[Comparison[Row]]:
+    """Return fitted rows as measured and as simulated with a calibration."""
+    found = in_parallel(partial(simulate, calibration=calibration), rows)
+    return [Comparison(row, each, True) for row, each in zip(rows, found, strict=True)]
+
+
+def with_front_end(calibration: Calibration, comparisons: Sequence[Comparison[Row]]) -> Calibration:
+    """Return the calibration with what its median first tokens lack, at the median of the rows below saturation."""
+    late_ms = [one.off["ttft_p50_ms"] for one in comparisons if one.row.load == "below"]
+    given = dict(calibration.coefficients)
+    given[FRONT_END] = max(given[FRONT_END] - float(np.median(late_ms)) / 1000, 0.0)
+    return replace(calibration, coefficients=given)
+
+
 def provenance(
-    calibration: Calibration, rows: Sequence[Row], table: pd.DataFrame, plan: Mapping[str, Any], command: str
+    calibration: Calibration,
+    fitted: Sequence[Comparison[Row]],
+    of_steps: Sequence[Row],
+    table: pd.DataFrame,
+    plan: Mapping[str, Any],
+    command: str,
 ) -> dict[str, Any]:
-    """Say where the coefficients come from and how well they fit; `table` is the one of step times."""
-    fitted = [Comparison(row, simulate(row, calibration), True) for row in rows]
-    found = {name: value for name, value in medians(fitted).items() if name in ACCURACY}
+    """Say where the coefficients come from and how well they fit.
+
+    `of_steps` are the rows that hours.py reads, `table` is the one of step times.
+    """
+    found = {name: value for name, value in medians(fitted).items() if name in JUDGED}
+    found["step_hours"] = spread(hours.errors(of_steps, calibration))
     found |= {f"step_{kind}": error for kind, error in steps.errors(table, calibration).items()}
     return {
         "kind": "published",
@@ -129,14 +153,16 @@ def provenance(
         "command": command,
         "date": date.today().isoformat(),
         "note": plan["note"],
-        "coefficients": {name: derived(entry["source"]) for name, entry in plan["fixed"].items()},
+        "coefficients": {
+            name: derived(entry["source"]) for name, entry in plan["fixed"].items() if "source" in entry
+        },
         **evidence(fitted, found),
     }
 
 
 @program(
     option("models", nargs="*", metavar="MODEL", help="models to fit (default: all of the plan)"),
-    option("--rounds", type=int, default=3, help="rounds of the search; 0: the plan's start (default: 3)"),
+    option("--rounds", type=int, default=1, help="rounds of the search; 0: the plan's start (default: 1)"),
     OUT,
 )
 def main(models: Sequence[str], rounds: int, folder: Path) -> None:
@@ -144,12 +170,17 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     plan = read_sheet(PLAN)
     chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
+    of_steps = {model: hours.chosen(rows, model, plan) for model in plan["hours"]}
+    base = {model: steps.coefficients(table, model) for model in of_steps}
+    lora = hours.coefficients(of_steps, base)
     for model in chosen_models:
         mine = chosen(rows, model, plan)
         print(f"fitting {model} to {len(mine)} runs …", flush=True)
-        found = fit(model, mine, steps.coefficients(table, model), plan, rounds)
+        found = fit(model, mine, base[model] | lora[model], plan, rounds)
+        both = [*mine, *(row for row in of_steps[model] if row not in mine)]
+        found = with_front_end(found, simulated(both, found))
         made_by = f"python -m experiments.fidelity.vllm.fit {model} --rounds {rounds}"
-        said = provenance(found, mine, table, plan, made_by)
+        said = provenance(found, simulated(both, found), of_steps[model], table, plan, made_by)
         ordered = dict(sorted(found.coefficients.items()))
         path = folder / f"{GPU}-{model}-tp1-vllm.yaml"
         save(path, text_of(replace(found, provenance=said, coefficients=ordered), 5))

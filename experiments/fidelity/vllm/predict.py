@@ -12,6 +12,7 @@ import pandas as pd
 
 from experiments.fidelity.cells import Cells, number, one_of, parsed, read_cells
 from experiments.fidelity.compare import Figure, figures_of
+from experiments.fidelity.vllm.scrapes import scrapes
 from experiments.scenarios import scenario
 from simlora.core.errors import InputError
 from simlora.engine.cluster.simulation import Simulation
@@ -186,15 +187,17 @@ def simulate(row: Row, calibration: Calibration | None = None) -> dict[str, floa
 def figures(requests: pd.DataFrame, duration_s: float) -> dict[str, float]:
     """Return what vLLM's client reports of the requests that were answered in the first `duration_s` seconds.
 
-    The mean inter-token latency is over all tokens but the first ones.
+    The mean inter-token latency is over all chunks but the first ones; what a scrape merged is one (scrapes.py).
     """
+    during = scrapes(requests, duration_s)
     done = requests[(requests["status"] == "finished") & (requests["finish_s"] <= duration_s)]
     output_tokens = int(done["output_tokens"].sum())
     found = {"completed": float(len(done)), "output_tokens_per_s": output_tokens / duration_s}
     if output_tokens > len(done):
         streaming_s = float((done["finish_s"] - done["first_token_s"]).sum())
-        found["itl_mean_ms"] = 1000 * streaming_s / (output_tokens - len(done))
+        found["itl_mean_ms"] = 1000 * streaming_s / (output_tokens - len(done) - during.merged_tokens(done))
     if len(done):
-        found["ttft_mean_ms"] = 1000 * float(done["ttft_s"].mean())
-        found["ttft_p50_ms"] = 1000 * float(done["ttft_s"].median())
+        ttft_s = done["ttft_s"] + during.first_token_late_s(done)
+        found["ttft_mean_ms"] = 1000 * float(ttft_s.mean())
+        found["ttft_p50_ms"] = 1000 * float(ttft_s.median())
     return found

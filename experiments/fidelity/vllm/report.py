@@ -10,7 +10,7 @@ from typing import Any
 from experiments.fidelity import compare
 from experiments.fidelity.cells import hashed, kept
 from experiments.fidelity.compare import Comparison, Section, compared, fenced, furthest, judged, plot
-from experiments.fidelity.vllm import predict
+from experiments.fidelity.vllm import predict, scrapes
 from experiments.fidelity.vllm.predict import FIGURES, Row, read, saturated
 from experiments.studies import markdown
 from experiments.studies.markdown import percent
@@ -118,7 +118,7 @@ def _in_order(value: str) -> tuple[float, str]:
 
 MARK = "max_loras"
 """The column by which the schema is known."""
-HASHED = hashed(predict.__file__)
+HASHED = hashed(predict.__file__, scrapes.__file__)
 
 
 def fitted(row: Row) -> bool:

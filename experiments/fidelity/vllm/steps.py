@@ -1,8 +1,7 @@
 """What the table of step times says by itself: closed batches whose every step is known.
 
 A closed batch of b requests, each of p prompt and o output tokens, takes steps of b sequences with
-b * (p + o / 2) tokens of context on average. Adapters drawn at random for n requests among k are
-k * (1 - (1 - 1 / k) ** n) distinct ones. All of it is linear in the coefficients, so non-negative least squares
+b * (p + o / 2) tokens of context on average. That is linear in the coefficients, so non-negative least squares
 on relative errors finds them: steps.yaml says from which rows. Source of the measurements: arXiv 2508.08343, as its
 authors published them.
 """
@@ -18,13 +17,15 @@ import pandas as pd
 from scipy.optimize import nnls
 
 from experiments.fidelity.compare import spread
-from experiments.fidelity.vllm.predict import MODELS
+from experiments.fidelity.vllm.predict import GPU, MODELS
 from experiments.profiles.sums import terms_of
 from experiments.studies.reading import load as read_sheet
 from simlora.core.errors import InputError
-from simlora.latency.calibration import Calibration
+from simlora.latency.calibration import PASS_BY_TOKENS, Calibration
 from simlora.latency.iteration import IterationModel
-from simlora.latency.kernels import TILE, LoraWork, Vllm
+from simlora.latency.kernels import LoraWork, Vllm
+from simlora.latency.parts.composed import engines
+from simlora.latency.parts.kernel_times import shipped
 
 FORMS = Path(__file__).with_suffix(".yaml")
 TABLE = Path("profiles") / "vllm_lora_steps.csv"
@@ -45,6 +46,10 @@ COLUMNS = (
 )
 KINDS = ("no_lora", "single_request", "lora_batch")
 """Of the table's rows those whose every step is known."""
+MEASURED = "llama_3_1_8b"
+"""The model whose full steps of prompts were measured."""
+WEIGHTS, FULL = 512, 2048
+"""Tokens up to which NVIDIA's kernels of both models take as long as reading the weights, and those of a full step."""
 LOAD_S = 0.0065
 """A load from host memory, as the authors measured it: 6.4 to 6.6 ms for ranks 8 to 32."""
 
@@ -68,13 +73,18 @@ def coefficients(table: pd.DataFrame, model: str) -> dict[str, float]:
     found = loads(own)
     for form in read_sheet(FORMS).values():
         found |= _fit(table if form.get("of") == "both models" else own, form)
-    return found
+    full_s, kernels = FULL * found.pop("full.per_token_s"), shipped()
+    of_kernels = [kernels[(GPU, name, 1, "vllm")].pass_s[FULL] for name in (model, MEASURED)]
+    return found | {
+        f"{PASS_BY_TOKENS}.{WEIGHTS}": found["decode.intercept_s"],
+        f"{PASS_BY_TOKENS}.{FULL}": full_s * of_kernels[0] / of_kernels[1],
+        "host.per_sequence_s": engines()["vllm"]["host"]["sequence_s"],
+    }
 
 
 def _fit(table: pd.DataFrame, form: Mapping[str, Any]) -> dict[str, float]:
     """Return non-negative coefficients of the least relative errors, of terms that are called like coefficients."""
     rows = table.query(form["rows"], engine="python")
-    rows = rows.assign(rank=rows["max_lora_rank"].clip(lower=TILE))
     terms, seconds = terms_of(rows, form["terms"]), rows.eval(form["seconds"], engine="python").to_numpy()
     found, _ = nnls(np.column_stack(list(terms.values())) / seconds[:, None], np.ones(len(seconds)))
     return {name: float(value) for name, value in zip(terms, found, strict=True) if "." in name}
@@ -88,6 +98,7 @@ def simulated(table: pd.DataFrame, calibration: Calibration) -> pd.DataFrame:
     """Return the steps of the calibration's model: `kind`, `measured_ms` and `simulated_ms`.
 
     Left out are requests for one token, and where the number of sequences is blank, as it changed during the run.
+    Adapters drawn at random for n sequences among k are k * (1 - (1 - 1 / k) ** n) distinct ones.
     """
     own = table[(table["model"] == _theirs(calibration.model)) & (table["output_tokens_each"] > 1)]
     own = own[own["kind"].isin(KINDS) & own["max_num_seqs"].notna()]
