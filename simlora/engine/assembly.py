@@ -20,7 +20,6 @@ from simlora.engine.parts.disk_tier import DiskTier, DiskTierLink
 from simlora.engine.parts.early_loading import early
 from simlora.engine.parts.gpu_sharing import GpuSharing, SharedGpu, SharedRunner
 from simlora.engine.parts.handoff import HandingOver, OnMove
-from simlora.engine.parts.kv_circles import CircularWaits
 from simlora.engine.parts.kv_handover import KvReceiving, sending
 from simlora.engine.parts.kv_offload import PrefixCaching, PrefixCachingKV
 from simlora.engine.parts.kv_store import KvStoring, StoreAccess
@@ -279,9 +278,7 @@ class Assembly:
             yield from self._overlapping(replica, loader)
         if self.transfers is not None and self.prefills:
             layers = scenario.model.layers if scenario.cluster.pools.by_layer else 0
-            yield from sending(replica, self.transfers, self.outputs, layers)
-            if scenario.cluster.mixes and not layers:  # KV that goes layer by layer waits for no room
-                yield CircularWaits(replica, self.transfers)
+            yield from sending(replica, self.transfers, self.outputs, layers, scenario.cluster.mixes)
         if isinstance(model, MergingRunner):
             yield Merging(replica, model)
         if isinstance(link, DiskTierLink):

@@ -9,6 +9,7 @@ from math import inf
 from simlora.core.request import Request
 from simlora.engine.clock import STORE
 from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
+from simlora.engine.parts.kv_circles import CircularWaits
 from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_transfer import KvTransfers, Transfer
 from simlora.engine.replica.part import Part
@@ -257,11 +258,18 @@ class KvReceiving(Deferring):
         request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
 
 
-def sending(replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int) -> Iterator[Part]:
-    """Yield the parts of a replica that prefills, after those that lengthen a pass; 0 layers: KV goes whole."""
+def sending(
+    replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int, mixes: bool
+) -> Iterator[Part]:
+    """Yield the parts of a replica that prefills, after those that lengthen a pass; 0 layers: KV goes whole.
+
+    `mixes`: those that decode may keep KV, too. What goes layer by layer waits for no room, so there are no circles.
+    """
     kept = replica.kv.reservation
     assert isinstance(kept, Pausable), "KV is kept, and its slots are not known"
     part = KvSending(replica, kept, transfers)
     yield part
     if layers:
         yield KvStreaming(part, transfers, outputs, layers)
+    elif mixes:
+        yield CircularWaits(replica, transfers)
