@@ -100,7 +100,7 @@ class Keeper:
     [
         ([(0, 1), (1, 0)], 0),
         ([(0, 1), (1, 2), (2, 0)], 0),
-        ([(0, 1), (1, 2), (2, 1)], 0),  # the circle of 1 and 2 alone keeps 0 waiting, too
+        ([(0, 1), (1, 2), (2, 1)], 1),  # 0 waits for the circle of 1 and 2, which does not wait for 0
         ([(0, 3), (1, 2), (2, 1)], 1),  # 3 runs, and will fetch from 0
         ([(0, 1), (1, 0), (1, 3)], None),
         ([(0, 1), (1, 2), (2, 3)], None),

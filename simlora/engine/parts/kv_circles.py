@@ -41,18 +41,16 @@ def longest_in_circle(unfetched: Iterable[Transfer]) -> Transfer | None:
     """Return the KV that was computed first of what replicas keep that wait for each other; None: none do.
 
     A replica waits if nothing runs there and nothing will before KV that it keeps is fetched. It waits in a circle if
-    all KV that it keeps is for replicas that do so, too.
+    all KV that it keeps is for replicas that do so, of which one keeps some for it.
     """
     kept = [each for each in unfetched if each.source.stands_still]
     targets: dict[int, set[int]] = {}
     for each in kept:
         assert each.receiver is not None, f"request {each.request.id} waits nowhere"
         targets.setdefault(each.source.replica_id, set()).add(each.receiver.replica_id)
-    while free := [source for source, some in targets.items() if not some <= targets.keys()]:
-        for source in free:
-            del targets[source]
-    return min(
-        (each for each in kept if each.source.replica_id in targets),
-        key=lambda each: each.place,
-        default=None,
-    )
+    left = -1
+    while left != len(targets):
+        left, waited_for = len(targets), {id for some in targets.values() for id in some}
+        targets = {id: some for id, some in targets.items() if id in waited_for and some <= targets.keys()}
+    found = (each for each in kept if each.source.replica_id in targets)
+    return min(found, key=lambda each: each.place, default=None)

@@ -16,9 +16,9 @@ from simlora.engine.clock import STORE, Clock
 
 
 class Handovers(NamedTuple):
-    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied: NaN: not yet, or never.
+    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied.
 
-    `tokens` of it go over the links; 0: not known yet.
+    NaN: not yet, or never. `tokens` of it go over the links; 0: not known yet.
     """
 
     request: NDArray[np.int64]
