@@ -51,7 +51,7 @@ def handovers(simulation: Simulation, requests: Requests) -> pd.DataFrame:
     """Return a row a request that was handed over, in order of time; none where each replica does both.
 
     A decode replica has admitted it at `admitted_s`, and `kv_tokens`, those that it had not cached, were copied from
-    `begin_s` until `end_s`: NaN, or 0 tokens: not yet.
+    `begin_s` until `end_s`: NaN, or 0 tokens: not yet, or never, as its KV was dropped and computed anew.
     """
     if simulation.apart is None:
         return pd.DataFrame()
@@ -74,7 +74,7 @@ def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     """Return the requests as each pool sees them, in order of arrival there; () where each replica does both.
 
     To the pool that decodes a request arrives with its first token, and is admitted when its KV begins to come, or has
-    begun to.
+    begun to. One whose KV was dropped, and computed anew, is left out there.
     """
     if simulation.apart is None:
         return ()
@@ -85,9 +85,9 @@ def stages(simulation: Simulation, requests: Requests) -> tuple[Requests, ...]:
     prefilling = decoding.copy()
     prefilling[log.request] = log.source
     prefilled = rows.assign(replica=prefilling)
-    decoded = (
-        rows.loc[log.request].assign(admitted_s=np.maximum(log.begin_s, log.asked_s)).reset_index(drop=True)
-    )
+    decoded = rows.loc[log.request].assign(admitted_s=np.maximum(log.begin_s, log.asked_s))
+    dropped = decoded["admitted_s"].isna() & (decoded["status"] == "finished")
+    decoded = decoded[~dropped].reset_index(drop=True)
     decoded["arrival_s"] = decoded["first_token_s"]
     decoded["queue_s"] = decoded["admitted_s"] - decoded["arrival_s"]
     decoded["latency_s"] = decoded["finish_s"] - decoded["arrival_s"]

@@ -278,7 +278,7 @@ class Assembly:
             yield from self._overlapping(replica, loader)
         if self.transfers is not None and self.prefills:
             layers = scenario.model.layers if scenario.cluster.pools.by_layer else 0
-            yield from sending(replica, self.transfers, self.outputs, layers)
+            yield from sending(replica, self.transfers, self.outputs, layers, scenario.cluster.mixes)
         if isinstance(model, MergingRunner):
             yield Merging(replica, model)
         if isinstance(link, DiskTierLink):

@@ -657,9 +657,7 @@ def apart(draw: st.DrawFn, **chosen: object) -> Case:
     if case.reserve == "padded":
         case = case.but(reserve="paged")
     if case.reserve == "paged" and case.loader != "cpu_assisted" and draw(st.booleans()):
-        # With less memory two replicas may wait for each other: see test_mixed_pool.
-        room = sum(row.prompt_tokens + row.max_output_tokens + 16 for row in case.rows)
-        case = case.but(mixed_pool_tokens=draw(st.sampled_from((1, 16, 64))), capacity=case.capacity + room)
+        case = case.but(mixed_pool_tokens=draw(st.sampled_from((1, 16, 64))))
     scheduler = SCHEDULERS[case.scheduler]()
     if scheduler.merges and not scheduler.pauses:
         case = case.but(scheduler="fcfs")

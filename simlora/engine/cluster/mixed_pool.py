@@ -17,7 +17,8 @@ class MixedPool:
     the next; one that decodes, when its requests and the next would need all of its pool, by declared lengths. Then the
     request may go to replicas that are mixed, which have requests of the other pool, and are not full; else to all of
     the other pool, of which the chosen one is mixed from now on; and if all of these are mixed, to any. A replica is
-    mixed until it has no request of the other pool. The first `prefill_replicas` are those that prefill.
+    mixed until it has no request of the other pool. The first `prefill_replicas` are those that prefill. Replicas whose
+    limits do not admit the request are left out before, unless none admits it.
 
     Source: Splitwise (ISCA'24) §4.1, and its simulator (github.com/Mutinifni/splitwise-sim, scheduler.py,
     MixedPoolScheduler), with 8,192 tokens. Differs: the router chooses among the replicas, of which Splitwise takes the

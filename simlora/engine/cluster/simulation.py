@@ -183,11 +183,14 @@ class Simulation:
             dispatcher.narrow += (placement.among,)
         if scaling.active or cluster.may_fail:
             dispatcher.narrow += (self.fleet.open_among,)
+        large = (self.fleet.that_hold, partial(large_enough, self.scenario, self.fleet))
+        if cluster.replica_groups and cluster.mixes:  # the other pool helps only with what it has room for
+            dispatcher.narrow += large
         if self.apart is not None:
             dispatcher.narrow += (self.apart.among,)
             self.faults.on_slow_links += (self.apart.slow_down,)
-        if cluster.replica_groups:
-            dispatcher.narrow += (self.fleet.that_hold, partial(large_enough, self.scenario, self.fleet))
+        if cluster.replica_groups and not cluster.mixes:
+            dispatcher.narrow += large
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)

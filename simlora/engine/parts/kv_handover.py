@@ -9,6 +9,7 @@ from math import inf
 from simlora.core.request import Request
 from simlora.engine.clock import STORE
 from simlora.engine.parts.async_loading import Deferring, OverlappedLoader
+from simlora.engine.parts.kv_circles import CircularWaits
 from simlora.engine.parts.kv_offload import PrefixCachingKV
 from simlora.engine.parts.kv_transfer import KvTransfers, Transfer
 from simlora.engine.replica.part import Part
@@ -95,14 +96,26 @@ class KvSending(Part):
             self._transfers.hand_over(request, self.replica_id)
 
     def awaits(self) -> bool:
-        return bool(self.kept)
+        return bool(self.kept or self._done)
 
-    def let_go(self, request: Request) -> None:
-        """The copy of a request's KV has ended."""
+    @property
+    def stands_still(self) -> bool:
+        """Whether nothing runs here, and nothing will before KV that is kept here is fetched."""
+        table, keeps = self._table, self._transfers.keeps
+        held = table.held_count - len(table.held[RequestStatus.PAUSED])
+        waits = self._replica.idle and table.queue.count and not held
+        return bool(waits) and all(map(keeps, self.kept.values()))
+
+    def let_go(self, request: Request, by: int = -1) -> None:
+        """The copy of a request's KV has ended, or replica `by` drops it at a boundary."""
         del self.kept[request.id]
         self._table.kv.free(request, self._replica.clock.now)
-        if self._replica.idle and self._table.queue.count:
+        if not self._table.queue.count:
+            return
+        if self._replica.idle:
             self._replica.wake()
+        else:  # in a mixed pool a batch may decode beside KV that is kept: a request that was refused may fit now
+            self._replica.interrupt(by)
 
 
 class KvStreaming(Part):
@@ -202,8 +215,18 @@ class KvReceiving(Deferring):
             self._replica.interrupt()
 
     def on_queue(self, request: Request, waits: bool) -> None:
-        if not waits and self._transfers.keeps(request):  # the scheduler aborts it
-            self._transfers.drop(request)
+        if waits:
+            self._transfers.waits(request, self)
+        elif self._transfers.keeps(request):  # the scheduler aborts it, or its KV is given up
+            self._transfers.drop(request, self.replica_id)
+
+    def compute_anew(self, request: Request) -> None:
+        """The KV of a request that waits here is given up where it is kept."""
+        self._table.dequeue(request)
+        request.generated_tokens += 1  # the token that came with that KV
+        request.preemptions += 1
+        self._replica.recorder.preemptions += 1
+        self._table.enqueue(request)
 
     def take_ready(self, now_s: float) -> tuple[Request, ...]:
         """Let the requests decode whose KV and weights are there now; later ones can begin with that KV."""
@@ -235,11 +258,18 @@ class KvReceiving(Deferring):
         request.blocked_s += min(max(for_weights_s, 0.0), waited_s)
 
 
-def sending(replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int) -> Iterator[Part]:
-    """Yield the parts of a replica that prefills, after those that lengthen a pass; 0 layers: KV goes whole."""
+def sending(
+    replica: Replica, transfers: KvTransfers, outputs: Sequence[int], layers: int, mixes: bool
+) -> Iterator[Part]:
+    """Yield the parts of a replica that prefills, after those that lengthen a pass; 0 layers: KV goes whole.
+
+    `mixes`: those that decode may keep KV, too. What goes layer by layer waits for no room, so there are no circles.
+    """
     kept = replica.kv.reservation
     assert isinstance(kept, Pausable), "KV is kept, and its slots are not known"
     part = KvSending(replica, kept, transfers)
     yield part
     if layers:
         yield KvStreaming(part, transfers, outputs, layers)
+    elif mixes:
+        yield CircularWaits(replica, transfers)

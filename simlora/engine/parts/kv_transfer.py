@@ -16,9 +16,9 @@ from simlora.engine.clock import STORE, Clock
 
 
 class Handovers(NamedTuple):
-    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied: NaN: not yet.
+    """What was handed over `[requests]`, by which replica; when it was admitted, and its KV copied.
 
-    `tokens` of it go over the links; 0: not known yet.
+    NaN: not yet, or never. `tokens` of it go over the links; 0: not known yet.
     """
 
     request: NDArray[np.int64]
@@ -34,8 +34,12 @@ class Source(Protocol):
 
     replica_id: int
 
-    def let_go(self, request: Request) -> None:
-        """The KV of a request is of no use here any more."""
+    @property
+    def stands_still(self) -> bool:
+        """Whether nothing runs at the replica, and nothing will before KV is fetched that it keeps."""
+
+    def let_go(self, request: Request, by: int = -1) -> None:
+        """The KV of a request is of no use here any more, maybe since a boundary of replica `by`."""
 
 
 class Target(Protocol):
@@ -46,10 +50,14 @@ class Target(Protocol):
     def arrive(self, request: Request) -> None:
         """The KV of a request is there."""
 
+    def compute_anew(self, request: Request) -> None:
+        """The KV of a request that waits for memory here will not come."""
+
 
 class Transfer:
     """The KV of a request: it is kept by a part, and maybe on the way to another replica.
 
+    The request waits for memory where `receiver` is, None: nowhere yet.
     `tokens` of it go there, those that are not cached there; 0: not known yet. `place` is that in the log; `wanted` is
     whether it is still of use where it goes; `there` whether it has come there. A copy begins and ends at `begin_s` and
     `end_s`, which are infinite before. One that `streams` goes in `layers`, and is not there before `least_s`, as the
@@ -62,6 +70,7 @@ class Transfer:
         "layers",
         "least_s",
         "place",
+        "receiver",
         "request",
         "source",
         "streams",
@@ -74,6 +83,7 @@ class Transfer:
 
     def __init__(self, request: Request, source: Source, place: int) -> None:
         self.request, self.source, self.tokens, self.place = request, source, 0, place
+        self.receiver: Target | None = None
         self.target: Target | None = None  # that has admitted the request
         self.target_id = -1
         self.wanted = self.there = self.streams = False
@@ -165,18 +175,27 @@ class KvTransfers:
         """Return whether a prefill replica keeps a request's KV for a replica that has not sent for it."""
         return request.id in self._kept
 
+    def waits(self, request: Request, receiver: Target) -> None:
+        """A request waits for memory there; its KV may be kept elsewhere."""
+        if request.id in self._kept:
+            self._kept[request.id].receiver = receiver
+
+    def unfetched(self) -> Iterable[Transfer]:
+        """Return the KV that is kept for replicas which have not sent for it."""
+        return self._kept.values()
+
     def claim(self, request: Request) -> Transfer:
         """Return the KV of a request, which the caller fetches."""
         return self._kept.pop(request.id)
 
-    def drop(self, request: Request) -> None:
-        """A request that was handed over will not be served, so that its KV is of no use."""
+    def drop(self, request: Request, by: int) -> None:
+        """At a boundary of replica `by`, the KV of a request that was handed over is of no use any more."""
         kept = self._kept.pop(request.id)
         kept.wanted = False
         if kept in self._asked:
             self._asked.remove(kept)
         if not kept.there:
-            kept.source.let_go(request)
+            kept.source.let_go(request, by)
 
     def fetch(self, kept: Transfer, target: Target) -> None:
         """Copy the KV of a request to a replica as soon as the links are free; `target` is told when it is there.

@@ -217,15 +217,19 @@ class Iterations:
             table.finish_batch(self.clock.now)
 
     def _preempt_until_it_fits(self, now_s: float) -> None:
-        """Preempt the requests admitted last until grown KV fits; no idle adapter is left to evict."""
+        """Preempt the requests admitted last until grown KV fits; no idle adapter is left to evict.
+
+        The last one, too, beside KV that a part keeps until it is fetched.
+        """
         table, members = self.table, self.table.batch.members
         while table.kv.make_room(now_s):
             request = table.last()
             if request is None:
                 request = members[next(reversed(members))]
-                assert len(members) > 1, f"request {request.id} alone outgrows the pool"
+                alone = len(members) == 1 and not any(part.awaits() for part in self.hooks.parts)
+                assert not alone, f"request {request.id} alone outgrows the pool"
             table.preempt(request, now_s)
-            self.view.preempted = True
+            self.view.preempted = bool(members)  # with none, there is memory again once a part lets it go
 
     def stall(self, until_s: float) -> None:
         """Launch nothing before that time, and end the decode window."""
