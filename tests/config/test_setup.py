@@ -164,7 +164,7 @@ def test_host_memory_for_kv_is_given_in_bytes(calibration):
 
 
 def test_adapters_can_all_be_taken_for_the_same_size(calibration):
-    assert setup(calibration, "replica.adapter_tokens=96").scenario.replica.adapter_tokens == 96
+    assert setup(calibration, "replica.adapter_tokens=1").scenario.replica.adapter_tokens == 1
     with pytest.raises(
         InputError, match=r"replica\.adapter_tokens is 0, must be a whole number of token slots, at least 1"
     ):
