@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.claims.verdicts import HOLDS_WITHIN
+from experiments.claims.verdicts import HOLDS_WITHIN, NEAR_WITHIN
 from experiments.infer.conditions import published, shares
 from experiments.infer.evaluating import Key, Simulated, read_table
 from experiments.infer.inference import SEEDS, means
@@ -63,6 +63,8 @@ def lines(unknowns: Unknowns, found: Numbers) -> Iterator[str]:
         if ratio > TELLS and setting in found[TREE] and found[TREE][setting][0] > ratio
     ]
     yield f"in order, WOM > WOS > {TELLS}: {len(order)} of {len(without)} settings"
+    near = [setting for setting in order if _near(unknowns, found, setting)]
+    yield f"  with the chatbot's headline numbers within {NEAR_WITHIN:.0%}: {len(near)}"
     for setting in sorted(order, key=lambda each: -without[each]):
         yield f"  {changed(unknowns, dict(setting))}"
         yield f"    WOM {_said(found[TREE][setting])}; WOS {_said(found[COST][setting])}"
@@ -70,6 +72,15 @@ def lines(unknowns: Unknowns, found: Numbers) -> Iterator[str]:
             if setting in found[name]:
                 yield f"    {title}: {_said(found[name][setting])}"
     yield from _bound(found[COST], found[MOST], _published(unknowns))
+
+
+def _near(unknowns: Unknowns, found: Numbers, setting: Key) -> bool:
+    """Whether all headline numbers that were simulated at a setting are near the published ones."""
+    return all(
+        bool(np.all(np.abs(found[claim.id][setting] / published(claim) - 1) <= NEAR_WITHIN))
+        for claim in unknowns.claims
+        if claim.id in HEADLINES and setting in found[claim.id]
+    )
 
 
 def _bound(cost: Mapping[Key, Floats], most: Mapping[Key, Floats], of: Floats) -> Iterator[str]:

@@ -30,7 +30,7 @@ from experiments.infer.conditions import published, simulated, under
 from experiments.infer.unknowns import Setting, Unknowns
 from experiments.studies import running
 from simlora.api.cache import open_cache
-from simlora.api.fingerprint import source
+from simlora.api.fingerprint import ROOT, SHOWING, SUFFIXES
 from simlora.api.progress import bar
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
@@ -191,9 +191,14 @@ def _keep(unknowns: Unknowns, found: Evaluation) -> None:
 def fingerprint(unknowns: Unknowns) -> str:
     """Return a hash of the sources that an evaluation hangs on, of simlora and of the experiments, as they are now.
 
-    Texts of YAML files, such as a title or a reason, do not count: no number hangs on them.
+    Texts of YAML files, such as a title or a reason, do not count: no number hangs on them. Nor does whether simlora is
+    compiled.
     """
-    found = hashlib.sha256(source().encode())
+    found = hashlib.sha256()
+    for path in sorted(ROOT.rglob("*")):
+        name = path.relative_to(ROOT)
+        if path.suffix in SUFFIXES and name.parts[0] not in (*SHOWING, COMPILED):
+            found.update(name.as_posix().encode() + path.read_bytes())
     for path in _files(unknowns.folder):
         text = path.read_text(encoding="utf-8")
         found.update(
@@ -202,6 +207,8 @@ def fingerprint(unknowns: Unknowns) -> str:
     return found.hexdigest()[:12]
 
 
+COMPILED = "compiled.json"
+"""What a build leaves of what it compiled."""
 TEXTS = ("title", "says", "note", "source", "reason", "metric", "label", "budget")
 """Keys of YAML files on which no number hangs; the budget says only how many settings are simulated."""
 

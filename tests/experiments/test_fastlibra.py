@@ -109,7 +109,8 @@ def test_the_ablations_are_counted_where_they_come_out_in_order(
     said = capsys.readouterr().out.splitlines()
     assert said[0].endswith("1.000 to 1.200, above 1.005 in 2")
     assert said[1] == "in order, WOM > WOS > 1.005: 1 of 3 settings"
-    assert "WOM 1.3; 1.18; 19.8; WOS 1.2; 1.15; 17.2" in said[3]
+    assert said[2].endswith("headline numbers within 25%: 1")
+    assert "WOM 1.3; 1.18; 19.8; WOS 1.2; 1.15; 17.2" in said[4]
     assert "excluded by the bound: 33% of 3 settings" in said[-1]
 
 
