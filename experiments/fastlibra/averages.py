@@ -22,6 +22,8 @@ from simlora.api.cache import HELP
 
 FOUND, KEEPS_NO_KV = "kv.hbm_hit_rate", "slora"
 """S-LoRA keeps no history KV, so that it finds none and its runs have no such rate."""
+WITHOUT_END = {"replica.kv_token_budget": 400_000_000, "loader": "cached"}
+"""Memory for all KV, and all adapters in HBM from the beginning."""
 SEEDS = range(5)
 """Of the ablations, which differ by less than one seed can tell."""
 
@@ -64,6 +66,27 @@ def _without(part: str, of: Study) -> list[float]:
         for times in ([cell.ttft_s for cell in found], [cell.tpot_s for cell in found])
     ]
     return [*longer, 100 * fmean(1 - cell.peak_rps[part] / cell.peak_rps[OURS] for cell in found)]
+
+
+def most_without(scenario: str, part: str) -> list[float]:
+    """Return what `without_in` cannot exceed, whatever the cost model: a part is compared with memory without end.
+
+    In place of FastLibra runs the same system with all adapters and all KV in HBM. A published ratio is a mean over
+    rates up to FastLibra's peak, which is at most the peak of that system. So the mean is over as many of the rates up
+    to that peak as make it the largest.
+    """
+    of = read(FOLDER / "figure_15.yaml")
+    lacking, ours = (next(each for each in of.series if each.name == name) for name in (part, OURS))
+    whole = replace(ours, settings={**ours.settings, **WITHOUT_END})
+    panels = [panel for panel in of.panels if panel.name == scenario]
+    pair = replace(of, panels=panels, series=[whole, lacking])
+    cell = cell_of(scenario, 0, pair, scenario, _figures(pair))
+    ratios = [
+        [its / best for best, its in zip(times[OURS], times[part], strict=True)]
+        for times in (cell.ttft_s, cell.tpot_s)
+    ]
+    most = [max(fmean(each[:count]) for count in range(1, len(each) + 1)) for each in ratios]
+    return [*most, 100 * (1 - cell.peak_rps[part] / cell.peak_rps[OURS])]
 
 
 def _points(study: str, other: str, *metrics: str) -> list[float]:

@@ -17,6 +17,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import yaml
 from joblib import Parallel, delayed
 
 import experiments.claims
@@ -29,6 +30,7 @@ from experiments.infer.conditions import published, simulated, under
 from experiments.infer.unknowns import Setting, Unknowns
 from experiments.studies import running
 from simlora.api.cache import open_cache
+from simlora.api.fingerprint import ROOT, SHOWING, SUFFIXES
 from simlora.api.progress import bar
 from simlora.core.errors import InputError
 from simlora.sweeps.outcome import Overrides
@@ -37,6 +39,8 @@ Numbers = Mapping[str, Sequence[float] | None]
 """Simulated numbers of each claim, one for each that is published; None where its runs do not fit the memory."""
 
 ABOUT = ("seed", "searched", "drawn", "runs", "seconds")
+SOURCES = "sources"
+"""Column that says which state of the sources simulated the table."""
 DIGITS = 6
 """Significant digits of a number that is kept, so that it is the same from the table."""
 
@@ -161,10 +165,13 @@ def _question(unknowns: Unknowns, at: Place, claim: str) -> list[Any]:
 @cache
 def _digest(folder: Path) -> str:
     """Hash everything besides simlora itself that an evaluation hangs on."""
+    return hashlib.sha256(b"".join(path.read_bytes() for path in _files(folder))).hexdigest()
+
+
+def _files(folder: Path) -> list[Path]:
     folders = [folder, *(Path(package.__path__[0]) for package in (experiments.claims, experiments.studies))]
     files = [path for each in folders for path in sorted(each.rglob("*")) if path.suffix in (".py", ".yaml")]
-    files += [Path(module.__file__) for module in (conditions, reading)]
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+    return [*files, *(Path(module.__file__) for module in (conditions, reading))]
 
 
 def _kept(unknowns: Unknowns, at: Place, claim: Claim) -> Evaluation | None:
@@ -181,8 +188,39 @@ def _keep(unknowns: Unknowns, found: Evaluation) -> None:
         store.write(store.named(question), {"question": json.dumps(question), "evaluation": evaluation})
 
 
+def fingerprint(unknowns: Unknowns) -> str:
+    """Return a hash of the sources that an evaluation hangs on, of simlora and of the experiments, as they are now.
+
+    Texts of YAML files, such as a title or a reason, do not count: no number hangs on them. Nor does whether simlora is
+    compiled.
+    """
+    found = hashlib.sha256()
+    for path in sorted(ROOT.rglob("*")):
+        name = path.relative_to(ROOT)
+        if path.suffix in SUFFIXES and name.parts[0] not in (*SHOWING, COMPILED):
+            found.update(name.as_posix().encode() + path.read_bytes())
+    for path in _files(unknowns.folder):
+        text = path.read_text(encoding="utf-8")
+        found.update(
+            (repr(_without_texts(yaml.safe_load(text))) if path.suffix == ".yaml" else text).encode()
+        )
+    return found.hexdigest()[:12]
+
+
+COMPILED = "compiled.json"
+"""What a build leaves of what it compiled."""
+TEXTS = ("title", "says", "note", "source", "reason", "metric", "label", "budget")
+"""Keys of YAML files on which no number hangs; the budget says only how many settings are simulated."""
+
+
+def _without_texts(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_texts(value) for key, value in tree.items() if key not in TEXTS}
+    return [_without_texts(value) for value in tree] if isinstance(tree, list) else tree
+
+
 # The table: a row a place, with the unknowns, the seed, how often the search and the draws have it, runs and seconds,
-# then a column a number: empty where it was not asked for, inf where its runs do not fit the memory.
+# and the sources; then a column a number: empty where it was not asked for, inf where its runs do not fit the memory.
 
 
 @dataclass(frozen=True)
@@ -190,12 +228,14 @@ class Simulated:
     """All that an inference simulates.
 
     `searched` teaches the emulator. `left` has the defaults, then the settings that are drawn in the end, each with
-    all seeds side by side. `all` has these and the settings at which single claims are looked for.
+    all seeds side by side. `all` has these and the settings at which single claims are looked for. `sources`: the
+    fingerprint of the sources that simulated it.
     """
 
     searched: Sequence[Evaluation]
     left: Sequence[Evaluation]
     all: Sequence[Evaluation]
+    sources: str
 
 
 def write_table(unknowns: Unknowns, simulated: Simulated, seeds: int, path: Path) -> None:
@@ -206,14 +246,16 @@ def write_table(unknowns: Unknowns, simulated: Simulated, seeds: int, path: Path
     with path.open("w", encoding="utf-8", newline="") as file:
         rows = csv.writer(file, lineterminator="\n")
         names = [each.name for each in unknowns.unknowns]
-        rows.writerow([*names, *ABOUT, *(column for claim in counts for column in _columns(claim, counts))])
+        numbers = [column for claim in counts for column in _columns(claim, counts)]
+        rows.writerow([*names, *ABOUT, SOURCES, *numbers])
         for one in simulated.all:
             cells: list[float | str] = []
             for claim, count in counts.items():
                 numbers = one.numbers.get(claim, [""] * count)
                 cells += [math.inf] * count if numbers is None else numbers
             at, spent = one.place, (sum(one.runs.values()), round(math.fsum(one.seconds.values()), 3))
-            rows.writerow([*at.values.values(), at.seed, searched[at], drawn[at], *spent, *cells])
+            about = (at.seed, searched[at], drawn[at], *spent, simulated.sources)
+            rows.writerow([*at.values.values(), *about, *cells])
 
 
 def read_table(unknowns: Unknowns, seeds: Sequence[int], path: Path) -> Simulated:
@@ -227,7 +269,7 @@ def read_table(unknowns: Unknowns, seeds: Sequence[int], path: Path) -> Simulate
     except FileNotFoundError:
         raise InputError(f"{path} does not exist; without --kept it is written") from None
     counts = _counts(unknowns)
-    needed = {*ABOUT, *(each.name for each in unknowns.unknowns)}
+    needed = {*ABOUT, SOURCES, *(each.name for each in unknowns.unknowns)}
     needed |= {column for claim in counts for column in _columns(claim, counts)}
     searched: list[Evaluation] = []
     drawn: dict[Key, int] = {}
@@ -241,9 +283,15 @@ def read_table(unknowns: Unknowns, seeds: Sequence[int], path: Path) -> Simulate
         if int(row["drawn"]):
             drawn[one.place.setting] = int(row["drawn"])
     settings = [place(unknowns.defaults, 0).setting, *(each for each in drawn for _ in range(drawn[each]))]
-    return Simulated(
-        searched, [found[Place(each, seed)] for each in settings for seed in seeds], [*found.values()]
-    )
+    left = [found[Place(each, seed)] for each in settings for seed in seeds]
+    return Simulated(searched, left, [*found.values()], rows[0][SOURCES])
+
+
+def cost(path: Path) -> tuple[int, float]:
+    """Return the runs of a table, and how many seconds of one core they took."""
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return sum(int(row["runs"]) for row in rows), math.fsum(float(row["seconds"]) for row in rows)
 
 
 def _evaluation(unknowns: Unknowns, counts: Mapping[str, int], row: Mapping[str, str]) -> Evaluation:
@@ -260,7 +308,7 @@ def _evaluation(unknowns: Unknowns, counts: Mapping[str, int], row: Mapping[str,
 
 def _counts(unknowns: Unknowns) -> dict[str, int]:
     """Return how many numbers each claim has."""
-    return {claim.id: len(published(claim)) for claim in (*unknowns.fitted, *unknowns.judged)}
+    return {claim.id: len(published(claim)) for claim in (*unknowns.claims, *unknowns.beside)}
 
 
 def _columns(claim: str, counts: Mapping[str, int]) -> list[str]:

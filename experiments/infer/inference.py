@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
+from scipy.stats import rankdata
 
 from experiments.claims.claim import Claim
 from experiments.infer.conditions import HOLDS, factor, published, shares
-from experiments.infer.emulating import Emulator, LeftOut, Posterior, posterior
-from experiments.infer.evaluating import Asked, Evaluation, Evaluator, Key, Simulated, place
+from experiments.infer.emulating import SEED, Emulator, LeftOut, Posterior, posterior
+from experiments.infer.evaluating import Asked, Evaluation, Evaluator, Key, Simulated, fingerprint, place
 from experiments.infer.searching import design, differences, optimised, with_seeds
 from experiments.infer.unknowns import Setting, Unknowns
 from simlora.core.arrays import Floats
@@ -29,12 +30,17 @@ def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ())
 
     With `seeds` only settings that have all of them, and the mean is over these; otherwise over those that there are.
     """
+    return {setting: float(np.abs(mean).max()) for setting, mean in means(claim, found, seeds).items()}
+
+
+def means(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ()) -> dict[Key, Floats]:
+    """Return the differences of t of a claim's numbers, each the mean over seeds, by setting; `seeds` as in off_by."""
     by_setting: dict[Key, dict[int, list[float]]] = {}
     for one in found:
         if claim.id in one.numbers:
             by_setting.setdefault(one.place.setting, {})[one.place.seed] = [*differences(claim, one)]
     return {
-        setting: float(np.abs(np.mean([having[seed] for seed in seeds or sorted(having)], axis=0)).max())
+        setting: np.mean([having[seed] for seed in seeds or sorted(having)], axis=0)
         for setting, having in by_setting.items()
         if having.keys() >= {*seeds}
     }
@@ -143,6 +149,67 @@ class Predicted:
         return found
 
 
+DECIDED, BEST, RESAMPLED = 0.9, 0.1, 2000
+"""Share of the settings drawn that decides whether they predict better or worse than the defaults; share of all
+settings that count as those that fit best; samples of the bootstrap."""
+
+
+def decided(better: float) -> str:
+    """Return whether settings predict better or worse than the defaults, `better` of them with a smaller error."""
+    return "better" if better >= DECIDED else "worse" if 1 - better >= DECIDED else UNDECIDED
+
+
+UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether settings that fit better also predict better: median error factors of claims fitted and held back.
+
+    Of each setting but the defaults at which all claims were simulated; each number is the mean over the setting's
+    seeds.
+    """
+
+    fitted: Floats
+    judged: Floats
+
+    @property
+    def correlation(self) -> tuple[float, float, float]:
+        """The rank correlation, and its 90 % interval by a bootstrap over settings."""
+        rng = np.random.default_rng(SEED)
+        drawn = rng.integers(len(self.fitted), size=(RESAMPLED, len(self.fitted)))
+        resampled = [_correlation(self.fitted[rows], self.judged[rows]) for rows in drawn]
+        low, high = np.nanquantile(resampled, (0.05, 0.95))
+        return _correlation(self.fitted, self.judged), float(low), float(high)
+
+    @property
+    def best(self) -> Floats:
+        """The errors of claims held back of the tenth of the settings that fits best by the fitted claims alone."""
+        count = int(np.ceil(BEST * len(self.fitted)))
+        return self.judged[np.argsort(self.fitted, kind="stable")[:count]]
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    first, second = rankdata(one), rankdata(other)
+    return float(np.corrcoef(first, second)[0, 1]) if np.ptp(first) and np.ptp(second) else np.nan
+
+
+def agreement(unknowns: Unknowns, found: Sequence[Evaluation]) -> Agreement:
+    """Return the errors of the settings at which all claims were simulated."""
+    fitted, judged = (
+        [means(claim, found) for claim in claims] for claims in (unknowns.fitted, unknowns.judged)
+    )
+    every = [*fitted, *judged]
+    defaults = place(unknowns.defaults, 0).setting
+    settings = [each for each in every[0] if each != defaults and all(each in one for one in every)]
+
+    def errors(claims: Sequence[dict[Key, Floats]]) -> Floats:
+        of = [np.median(factor(np.concatenate([one[each] for one in claims]))) for each in settings]
+        return np.asarray(of)
+
+    return Agreement(errors(fitted), errors(judged))
+
+
 @dataclass(frozen=True)
 class Inference:
     """All that is printed and drawn."""
@@ -152,6 +219,7 @@ class Inference:
     emulated: Mapping[str, LeftOut]
     predicted: Sequence[Predicted]
     simulated: Simulated
+    agreement: Agreement
 
     @property
     def settings(self) -> int:
@@ -183,26 +251,28 @@ class Inference:
 def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
     """Return what the claims say of the unknowns. `tell` hears what is about to be simulated, and what it costs."""
     unknowns = evaluated.unknowns
-    fitted, claims, budget = unknowns.fitted, [*unknowns.fitted, *unknowns.judged], unknowns.budget
-    (default,) = evaluated([(place(unknowns.defaults, 0), claims)], "defaults: settings")
+    claims, budget = unknowns.claims, unknowns.budget
+    searched_for, every = [*unknowns.fitted, *unknowns.beside], [*claims, *unknowns.beside]
+    (default,) = evaluated([(place(unknowns.defaults, 0), every)], "defaults: settings")
     tell(_cost(unknowns, default))
     seeds, settings = range(budget.seeds), design(unknowns, budget.design)
     even = evaluated(
-        with_seeds(settings[: budget.judged + 1], seeds, claims)
-        + with_seeds(settings[budget.judged + 1 :], seeds, fitted),
+        with_seeds(settings[: budget.judged + 1], seeds, every)
+        + with_seeds(settings[budget.judged + 1 :], seeds, searched_for),
         "design: settings and seeds",
     )
     searched = even + optimised(evaluated, even, budget.search, seeds)
-    emulator = Emulator(unknowns, fitted, searched)
+    emulator = Emulator(unknowns, unknowns.fitted, searched)
     found = posterior(unknowns, emulator)
-    ends = with_seeds([unknowns.defaults, *found.drawn(budget.draws)], SEEDS, claims)
+    ends = with_seeds([unknowns.defaults, *found.drawn(budget.draws)], SEEDS, every)
     left = evaluated(ends, "what is left: settings and seeds")
     for turn in range(budget.rounds):
         wanted = expected(unknowns, claims, evaluated.all, turn)
         evaluated(_alone(wanted, seeds), f"claim by claim, {turn + 1} of {budget.rounds}: settings and seeds")
     likely = promising(unknowns, claims, evaluated.all)
     evaluated(_alone(likely, SEEDS), "seed by seed: settings and seeds")
-    return _inference(unknowns, emulator, found, Simulated(searched, left, evaluated.all))
+    simulated = Simulated(searched, left, evaluated.all, fingerprint(unknowns))
+    return _inference(unknowns, emulator, found, simulated)
 
 
 def infer_again(unknowns: Unknowns, simulated: Simulated) -> Inference:
@@ -223,6 +293,7 @@ def _inference(unknowns: Unknowns, emulator: Emulator, found: Posterior, simulat
             for claim in claims
         ],
         simulated,
+        agreement(unknowns, simulated.all),
     )
 
 
@@ -238,7 +309,7 @@ def _cost(unknowns: Unknowns, default: Evaluation) -> str:
     every = budget.seeds * (1 + min(budget.judged, budget.design)) + len(SEEDS) * (1 + budget.draws)
     each = budget.seeds * budget.rounds + len(SEEDS) * PROMISING
     all_s = sum(default.seconds.values())
-    fitted_s = sum(default.seconds.get(claim.id, 0.0) for claim in unknowns.fitted)
+    fitted_s = sum(default.seconds.get(claim.id, 0.0) for claim in (*unknowns.fitted, *unknowns.beside))
     minutes = (alone * fitted_s + (every + each) * all_s) / 60
     return (
         f"{alone} settings for the claims that are fitted ({fitted_s:.0f} s of one core with the defaults), {every} "

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.claims.verdicts import shown
 from experiments.infer.conditions import factor
 from experiments.infer.emulating import TELLS_BITS
-from experiments.infer.inference import SEEDS, Inference, Predicted
+from experiments.infer.inference import BEST, DECIDED, SEEDS, UNDECIDED, Inference, Predicted, decided
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from experiments.studies.markdown import lines, page, table
 
@@ -92,7 +92,35 @@ def summary(found: Inference) -> list[str]:
             "better than the defaults."
         )
     said.append(f"{sum(numbers)} of the {len(numbers)} numbers held back lie in their predicted intervals.")
-    return said
+    return [*said, *verdict(found)]
+
+
+def verdict(found: Inference) -> Iterator[str]:
+    """Yield whether the fitted claims help to predict those held back, by the rule that the page states."""
+    default = float(found.factors(fitted=False, default=True)[0])
+    better = float(np.mean(found.factors(fitted=False, default=False) < default))
+    outcome = decided(better)
+    yield (
+        f"Against the defaults: **{outcome}**"
+        + (
+            f", since {better:.0%} of the settings that are left predict better"
+            if outcome == UNDECIDED
+            else ""
+        )
+        + "."
+    )
+    correlation, low, high = found.agreement.correlation
+    best = found.agreement.best
+    least, middle, most = np.quantile(best, (0.05, 0.5, 0.95))
+    yield (
+        f"Of the {len(found.agreement.fitted)} settings with all claims, the errors of claims fitted and held back "
+        f"have a rank correlation of {correlation:.2f} ({low:.2f} to {high:.2f})."
+    )
+    yield (
+        f"The {BEST:.0%} of these that fit best, {len(best)} in number, have an error factor of {middle:.2f} "
+        f"({least:.2f} to {most:.2f}) for claims held back; {np.mean(best < default):.0%} of them predict better than "
+        "the defaults."
+    )
 
 
 def terminal(found: Inference) -> Iterator[str]:
@@ -120,6 +148,10 @@ def markdown(found: Inference, picture: str, command: str) -> str:
         Path(__file__).with_name("page.md"),
         paper=unknowns.paper,
         command=command,
+        sources=found.simulated.sources,
+        decided=f"{DECIDED:.0%}",
+        undecided=f"{1 - DECIDED:.0%}",
+        best=f"{BEST:.0%}",
         summary="\n".join(f"* {sentence}" for sentence in summary(found)),
         picture=picture,
         unknowns=lines(_unknown(found, unknown) for unknown in unknowns.unknowns),
@@ -131,17 +163,24 @@ def markdown(found: Inference, picture: str, command: str) -> str:
 def as_json(found: Inference) -> dict[str, Any]:
     """Return what the board of claims reads, and what other tools may."""
     unknowns = found.unknowns
+    default, left = (found.factors(fitted=False, default=of) for of in (True, False))
     return {
         "paper": unknowns.paper,
         "budget": vars(unknowns.budget),
         "settings": found.settings,
         "runs": found.runs,
+        "sources": found.simulated.sources,
+        "held_back": {
+            "against_defaults": decided(float(np.mean(left < default))),
+            "rank_correlation": _rounded(found.agreement.correlation),
+            "best_fitting": _rounded(np.quantile(found.agreement.best, (0.5, 0.05, 0.95))),
+        },
         "seeds": list(SEEDS),
         "unknowns": {
             unknown.name: {
                 "range": ranged(unknown),
                 "default": unknown.default,
-                "left": found.left.shares(unknown)
+                "left": {choice: round(share, 4) for choice, share in found.left.shares(unknown).items()}
                 if unknown.choices
                 else _rounded(found.left.interval(unknown)),
                 "bits": round(found.left.bits(unknown), 3),

@@ -82,7 +82,8 @@ def optimised(
             for trial in trials
         ]
         new = evaluated(
-            with_seeds(settings, seeds, unknowns.fitted), f"optimiser, {begun} of {count}: settings and seeds"
+            with_seeds(settings, seeds, [*unknowns.fitted, *unknowns.beside]),
+            f"optimiser, {begun} of {count}: settings and seeds",
         )
         for trial, one in zip(trials, batched(new, len(seeds)), strict=True):
             study.tell(trial, distance(unknowns.fitted, one))

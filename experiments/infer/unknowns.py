@@ -122,7 +122,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class Unknowns:
-    """All of a paper: the unknowns, the claims that are fitted, and those that are held back to be judged."""
+    """A question to a paper: the unknowns, the claims that are fitted, and those that are held back to be judged.
+
+    `beside`: numbers that are simulated wherever the fitted claims are. The table has them; they are neither fitted nor
+    judged. `question`: the name of the question, if it is not the paper's main one.
+    """
 
     paper: str
     folder: Path
@@ -130,6 +134,13 @@ class Unknowns:
     fitted: Sequence[Claim]
     judged: Sequence[Claim]
     budget: Budget
+    beside: Sequence[Claim] = ()
+    question: str = ""
+
+    @property
+    def claims(self) -> list[Claim]:
+        """The claims that are fitted or judged."""
+        return [*self.fitted, *self.judged]
 
     @property
     def defaults(self) -> dict[str, float | str]:
@@ -169,34 +180,46 @@ class Unknowns:
 def read(folder: Path, fit: Sequence[str] = ()) -> Unknowns:
     """Return the unknowns of a paper's folder.
 
-    With `fit`, claims of the paper or of unknowns.yaml, these are fitted in place of those that it says; the others
-    that it says are judged. Raises InputError, naming file and key, for what does not say right.
+    `fit` names another question of unknowns.yaml, or claims of the paper or of unknowns.yaml. Claims are fitted in
+    place of those that it says; the others that it says are judged. Raises InputError, naming file and key, for what
+    does not say right.
     """
     path = folder / "unknowns.yaml"
-    tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "budget"))
+    tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "budget", "questions"))
     studies = read_all(folder)
     claims = {one.id: one for one in claim.read(folder / "claims.yaml", studies)}
     own = claim.entries(tree.get("claims", []), path, studies, [])
     claims |= {one.id: one for one in own}
+    questions = tree.get("questions", {})
 
-    def named(key: str) -> list[Claim]:
-        return [claims[known(name, claims, f"{path}: {key}")] for name in listed(tree[key])]
+    def named(of: Mapping[str, Any], key: str) -> list[Claim]:
+        return [claims[known(name, claims, f"{path}: {key}")] for name in listed(of.get(key, []))]
 
-    fitted, judged = named("fit"), named("judge")
-    if fit:
-        chosen = [claims[known(name, claims, "--fit")] for name in fit]
-        judged = [one for one in (*fitted, *judged) if one not in chosen]
-        fitted = chosen
-    both = {one.id for one in fitted} & {one.id for one in judged}
-    if both:
-        raise InputError(f"{path}: {min(both)} is fitted and judged; a claim is one or the other")
+    question = fit[0] if len(fit) == 1 and fit[0] in questions else ""
+    asked = tree
+    if question:
+        place = f"{path}: questions.{question}"
+        asked = check(questions[question], place, ("fit", "judge"), ("beside", "budget"))
+    fitted, judged = named(asked, "fit"), named(asked, "judge")
+    if fit and not question:
+        fitted, both = [claims[known(name, claims, "--fit")] for name in fit], [*fitted, *judged]
+        judged = [one for one in both if one not in fitted]
+    twice = {one.id for one in fitted} & {one.id for one in judged}
+    if twice:
+        raise InputError(f"{path}: {min(twice)} is fitted and judged; a claim is one or the other")
     return Unknowns(
         folder.name,
         folder,
-        [_unknown(name, entry, f"{path}: {name}", studies) for name, entry in tree["unknowns"].items()],
+        [
+            _unknown(name, entry, f"{path}: {name}", studies)
+            for name, entry in tree["unknowns"].items()
+            if question in listed(entry.get("only", question))
+        ],
         fitted,
         judged,
-        Budget(**check(tree.get("budget", {}), f"{path}: budget", (), tuple(Budget.__dataclass_fields__))),
+        Budget(**check(asked.get("budget", {}), f"{path}: budget", (), tuple(Budget.__dataclass_fields__))),
+        named(asked, "beside"),
+        question,
     )
 
 
@@ -206,7 +229,7 @@ def _unknown(name: str, tree: Any, place: str, studies: Mapping[str, Any]) -> Un
         tree,
         place,
         ("title", "says", "default"),
-        ("unit", "range", "scale", "whole", "choices", "where", *changed),
+        ("unit", "range", "scale", "whole", "choices", "where", "only", *changed),
     )
     where = [_where(one, f"{place}: where", studies) for one in listed(entry.get("where", []))]
     choices = {

@@ -9,6 +9,7 @@ from itertools import accumulate
 from math import log
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from simlora.core.request import Request
@@ -367,6 +368,33 @@ def test_cost_is_bytes_over_bandwidth_whatever_a_copy_takes_besides():
     assert by_block.key(segment(8)) == by_block.key(segment(1))
     assert link.kv_cost_s(64) == pytest.approx(copy_s(64))
     assert link.adapter_cost_s(64 * 16) == pytest.approx(copy_s(64))
+
+
+# Equation 4, as printed ---------------------------------------------------------------------
+
+
+class AsPrinted(CostModel):
+    """Multiplies the worth of every node by the same reward: equation 4 has no index of a node on its right side."""
+
+    def __init__(self, reward: float, **arguments: Any) -> None:
+        super().__init__(adapter_reward=False, **arguments)
+        self._log = log(reward)
+
+    def key(self, cost_s: float, visits: int, used_s: float) -> float:
+        return super().key(cost_s, visits, used_s) + self._log
+
+
+@pytest.mark.parametrize("reward", [1.0, 1.5, 1000.0])
+def test_a_reward_that_all_nodes_get_changes_nothing(reward):
+    """Equation 6 only sorts. So FastLibra as printed is FastLibra without its reward (WOL), whatever the conditions."""
+    rows = [Row(0.4 * i, i % 3, 9 + 4 * (i % 2), 2, 2) for i in range(12)]
+    hashes = tuple((i % 5 + 1, 10 + i % 2) for i in range(12))
+    of = case(*rows, hashes=hashes, capacity=44)
+    swapper = {"every_s": 2**-4, "recency_s": 2.0, "idle_to": 0.8}
+    printed, without = (Ran(of, lambda each=each: AsPrinted(each, **swapper)) for each in (reward, 1.0))
+    assert min(without.link.kv_tokens_out, without.recorder.adapter_loads) > 0, "something left and came back"
+    pd.testing.assert_frame_equal(printed.table, without.table)
+    assert (printed.resident, printed.link.kv_tokens_out) == (without.resident, without.link.kv_tokens_out)
 
 
 # Low, equation 3 ----------------------------------------------------------------------------

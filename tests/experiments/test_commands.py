@@ -31,6 +31,7 @@ COMMANDS = (
     *INTO_A_FOLDER,
     "coverage.__main__",
     "dlora.shape",
+    "fastlibra.ablations",
     "fastlibra.averages",
     "fastlibra.ideal",
     "kernels.measured",

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
@@ -20,7 +21,7 @@ from experiments.claims.claim import read as read_claims
 from experiments.claims.evaluate import Row, evaluate
 from experiments.claims.formulas import FORMULAS
 from experiments.claims.verdicts import HOLDS, NEAR, OFF
-from experiments.dlora import calibration, measured, replicas, slower
+from experiments.dlora import calibration, measured, replicas, slower, variants
 from experiments.studies import draw as draw_module
 from experiments.studies import simulating
 from experiments.studies.draw import draw
@@ -29,7 +30,10 @@ from experiments.studies.points import Point, points
 from experiments.studies.study import Study, read_all
 from simlora.config.composing import compose
 from simlora.core.errors import InputError
+from simlora.core.request import Request
 from simlora.latency import calibration as calibrations
+from simlora.policies.migration.base import Plan
+from simlora.policies.scheduling.credit import Credit
 from simlora.sweeps.outcome import RAN, Outcome
 from tests.experiments.studied import claims, runs_of
 from tests.experiments.test_claims import a_claim
@@ -336,3 +340,59 @@ def test_dlora_is_ahead_of_both_strawmen_at_either_end_of_figure_10(stride: int)
 
     ours, strawmen = ("dlora", "dlora_released"), ("dlora_merged_only", "dlora_unmerged_only")
     assert max(map(mean_s, ours)) < min(map(mean_s, strawmen))
+
+
+# Read otherwise
+
+
+@pytest.mark.parametrize("merged", [False, True])
+def test_of_full_batches_the_times_of_iterations_are_the_profiled_ones(merged: bool) -> None:
+    """15 and 27 ms; half a batch takes 13.3 and 25.1."""
+    own = variants.ByBatch().thresholds
+    constant = variants.Unbounded().thresholds
+    for each in (own, constant):
+        each.stands(merged, 16, 16)
+        each.passed(100)
+    assert own.throughputs() == pytest.approx(constant.throughputs(), rel=0.01)
+    own.tune()
+    own.stands(merged, 8, 8)
+    own.passed(1)
+    switch_s = 0.02
+    assert own.throughputs() == pytest.approx(
+        (8 / (0.0133 + (not merged) * switch_s), 8 / (0.0251 + merged * switch_s)), rel=0.01
+    )
+
+
+def test_only_without_a_bound_alpha_grows_past_its_start() -> None:
+    """Merging would never have been faster."""
+    found = []
+    for policy in (variants.Unbounded(), Credit()):
+        policy.thresholds.stands(False, 1, 16)
+        for _ in range(3):
+            policy.thresholds.passed(1)
+            policy.thresholds.tune()
+        found.append(policy.thresholds.alpha)
+    assert found == pytest.approx([1.1**3, 1.0])
+
+
+def test_requests_move_by_their_wait_and_not_by_their_number() -> None:
+    """Of two replicas the first has more requests, and the second those that wait."""
+
+    def requests(count: int, arrival_s: float, admitted_s: float) -> list[Request]:
+        found = [Request(i, None, arrival_s, 8, 8) for i in range(count)]
+        for each in found:
+            each.admitted_s = admitted_s
+        return found
+
+    asked: list[list[int]] = []
+
+    class Moves(variants.ByDelay):
+        def _among(self, replicas: list[int], view: Any, cause: str) -> Plan:
+            asked.append(replicas)
+            return Plan()
+
+    of = {0: requests(40, 5.0, 6.0), 1: requests(2, 9.0, -1.0)}
+    view = SimpleNamespace(now_s=12.0, outstanding=np.asarray([40, 2]), requests_of=of.__getitem__)
+    for above_s in (1.4, 1.6):
+        Moves(delay_above_s=above_s).plan(view)
+    assert asked == [[0, 1]]

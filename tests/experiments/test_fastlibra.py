@@ -9,11 +9,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.fastlibra import calibration, ideal, over_time, reductions
+from experiments.claims.spots import Figures
+from experiments.fastlibra import ablations, averages, calibration, ideal, over_time, reductions
 from experiments.fastlibra.reductions import Cell
+from experiments.infer.evaluating import Evaluation, Simulated, place, write_table
+from experiments.infer.inference import SEEDS
+from experiments.infer.unknowns import read
 from experiments.profiles.build import Entry, summed
 from experiments.profiles.scaling import gpu, model, setting
+from experiments.studies.points import Point
 from experiments.studies.reading import measured_dir
+from experiments.studies.study import Study
 from simlora.config.composing import compose
 from simlora.config.setup import prepare
 from simlora.core.errors import InputError
@@ -45,6 +51,67 @@ def test_past_its_peak_a_system_rules_the_means_over_rates_but_not_the_mean_of_e
     assert reductions.reduction(found, "ttft_s", "vllm", each_rate=True) == pytest.approx(
         100 * ((1 - 1 / 2) + (1 - 1 / 98)) / 2
     )
+
+
+# Figure 15 --------------------------------------------------------------------------------
+
+
+def test_no_cost_model_gains_more_than_memory_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TTFT grows with the rate: of the first, by 1, 2, 3 and 4 times 50 ms, of LRU by their squares.
+
+    LRU passes 500 ms between the third and the fourth rate, and the other one nowhere: with all four rates the mean of
+    ratios is the largest.
+    """
+    asked: list[Point] = []
+
+    def figures(of: Study) -> Figures:
+        rates = of.panels[0].x
+
+        def figure(point: Point, metric: str) -> float:
+            asked.append(point)
+            step = 1 + rates.index(point.x)
+            return 0.05 * step ** (2 if point.series == "wos" else 1)
+
+        return figure
+
+    monkeypatch.setattr(averages, "_figures", figures)
+    ttft, tpot, peak = averages.most_without("chatbot", "wos")
+    assert ttft == tpot == pytest.approx((1 + 2 + 3 + 4) / 4)
+    assert peak == pytest.approx(100 * (1 - (1 + 0.25 * (0.5 - 0.45) / (0.8 - 0.45)) / 1.25))
+    settings = {point.series: point.settings for point in asked}
+    assert settings["fastlibra"]["loader"] == "cached"
+    assert "loader" not in settings["wos"]
+
+
+def a_table(folder: Path, *rows: tuple[float, float, float]) -> Path:
+    """Write a table of the ablations: of each setting TTFT without the tree, without the cost model, and its bound."""
+    unknowns = read(ablations.FOLDER, [ablations.QUESTION])
+    settings = [unknowns.defaults, *({**unknowns.defaults, "copy_ms": 1.0 + i} for i in range(len(rows) - 1))]
+    all_of = []
+    for each, (wom, wos, most) in zip(settings, rows, strict=True):
+        found = {claim.id: [*map(float, claim.published)] for claim in (*unknowns.claims, *unknowns.beside)}
+        for name, ttft in zip(
+            (ablations.TREE, ablations.COST, ablations.MOST), (wom, wos, most), strict=True
+        ):
+            found[name][0] = ttft
+        all_of += [Evaluation(place(each, seed), found, {"": 1}, {"": 0.0}) for seed in SEEDS]
+    path = folder / "table.csv"
+    write_table(unknowns, Simulated(all_of, all_of[: len(SEEDS)], all_of, "these"), len(SEEDS), path)
+    return path
+
+
+def test_the_ablations_are_counted_where_they_come_out_in_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Three settings: one in order, one with both the wrong way round, one in which the cost model gains nothing."""
+    table = a_table(tmp_path, (1.3, 1.2, 1.5), (1.1, 1.2, 1.3), (1.5, 1.0, 1.05))
+    assert ablations.main(["--table", str(table)]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].endswith("1.000 to 1.200, above 1.005 in 2")
+    assert said[1] == "in order, WOM > WOS > 1.005: 1 of 3 settings"
+    assert said[2].endswith("headline numbers within 25%: 1")
+    assert "WOM 1.3; 1.18; 19.8; WOS 1.2; 1.15; 17.2" in said[4]
+    assert "excluded by the bound: 33% of 3 settings" in said[-1]
 
 
 def translation_and_agent() -> list[Cell]:

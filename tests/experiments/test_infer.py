@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
@@ -23,10 +24,11 @@ from experiments.infer.evaluating import (
     Evaluator,
     Numbers,
     Place,
+    fingerprint,
     place,
     read_table,
 )
-from experiments.infer.inference import SEEDS, infer, off_by
+from experiments.infer.inference import SEEDS, agreement, decided, infer, off_by
 from experiments.infer.saying import NOT_FOUND, true_under
 from experiments.infer.searching import design, differences
 from experiments.infer.unknowns import Unknowns, read
@@ -181,6 +183,38 @@ def test_the_interval_holds_the_condition_under_which_the_claim_was_made(
     assert np.mean((drawn >= low) & (drawn <= high)) == pytest.approx(0.9, abs=0.02)
 
 
+# Whether settings that fit better also predict better
+
+
+def test_the_rank_correlation_and_the_best_fitting_tenth(paper: Unknowns) -> None:
+    """Errors held back grow with the errors fitted, in all settings but the defaults, which do not count."""
+    settings = [{**paper.defaults, "load_ms": 5.0 + i} for i in range(20)]
+    published = [float(claim.published[0]) for claim in (*paper.fitted, *paper.judged)]
+    found = [
+        found_at(
+            place(each, 0),
+            {"rate-small": [published[0] * (1 + i / 20)], "rate-large": [published[1] * (1.5 + i)]},
+        )
+        for i, each in enumerate(settings)
+    ]
+    found.append(found_at(place(paper.defaults, 0), {"rate-small": [0.0], "rate-large": [published[1]]}))
+    told = agreement(paper, found)
+    assert len(told.fitted) == 20 - (20.0 in [each["load_ms"] for each in settings])
+    assert told.correlation == pytest.approx((1.0, 1.0, 1.0))
+    assert told.best == pytest.approx([1.5, 2.5], rel=0.01)
+
+
+def test_nine_of_ten_settings_decide() -> None:
+    assert [decided(share) for share in (1.0, 0.9, 0.89, 0.11, 0.1, 0.0)] == [
+        "better",
+        "better",
+        "undecided",
+        "undecided",
+        "worse",
+        "worse",
+    ]
+
+
 # The command
 
 
@@ -229,17 +263,101 @@ def test_an_inference_is_written_again_from_what_is_kept_or_from_its_table_alone
     assert written(inferred) == files
     monkeypatch.setenv("SIMLORA_CACHE_DIR", str(inferred / "nothing"))
     assert written(inferred, "--kept") == files
-    assert (
-        command.main(["paper", "--jobs", "1", "--out", str(inferred), "--kept", "--fit", "rate-small"]) == 2
-    )
-    assert "--kept writes the page of the table as it is" in capsys.readouterr().err
+    assert "warning" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(command.papers()))
+def test_a_table_says_which_sources_simulated_it_and_kept_warns_if_they_have_changed(
+    inferred: Path, first: tuple[Path, dict[str, bytes]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The warning says so, and --check how far the table is off from what the defaults give now."""
+    _, files = first
+    now = fingerprint(read(inferred / "paper"))
+    assert json.loads(files["json"])["sources"] == now
+    assert f"simulated by sources `{now}`" in " ".join(files["md"].decode().split())
+    text = files["csv"].decode().replace(now, "earlier")
+    (tmp_path / "paper.csv").write_text(text)
+    written(tmp_path, "--kept", "--check")
+    said = capsys.readouterr()
+    assert f"sources earlier simulated the table, and they are {now} now" in said.err
+    assert "rate-small: off by a factor of 1.000" in said.out
+
+
+def test_no_number_hangs_on_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A range counts."""
+    found = set()
+    for number, text in enumerate(
+        (UNKNOWNS, UNKNOWNS.replace("title: a load", "title: loads"), UNKNOWNS.replace("[5, 50]", "[5, 51]"))
+    ):
+        (tmp_path / str(number)).mkdir()
+        found.add(fingerprint(read(a_paper(tmp_path / str(number) / "paper", text))))
+    assert len(found) == 2
+
+
+def test_claims_of_ones_own_are_fitted_into_a_folder_of_ones_own(
+    inferred: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page of what unknowns.yaml fits stays."""
+    assert command.main(["paper", "--jobs", "1", "--fit", "rate-large"]) == 2
+    assert "--fit of claims needs --out" in capsys.readouterr().err
+
+
+QUESTION = """
+questions:
+  other:
+    fit: [rate-large]
+    judge: [rate-small]
+    beside: [rate-beside]
+    budget: {design: 2, search: 0, draws: 1, rounds: 0}
+"""
+BESIDE = """
+claims:
+  - {id: rate-beside, where: a, metric: b, kind: value, published: 1, simulated: figure_1 small fcfs 1 throughput_rps}
+"""
+
+
+def test_another_question_has_a_page_and_a_table_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its table is read again, has what is neither fitted nor judged, and an unknown that is only of another one."""
+    unknowns = UNKNOWNS.replace("whole: true", "whole: true\n    only: [other]")
+    folder = a_paper(tmp_path / "paper", unknowns + SMALL + QUESTION + BESIDE)
+    monkeypatch.setenv("SIMLORA_CACHE_DIR", str(tmp_path / "kept"))
+    monkeypatch.setattr(command, "papers", lambda: {"paper": folder})
+    monkeypatch.setattr(command, "PAGES", tmp_path / "pages")
+    assert [each.name for each in read(folder).unknowns] == ["load_ms", "order"]
+    for more in ([], ["--kept"]):
+        assert command.main(["paper", "--jobs", "1", "--fit", "other", *more]) == 0
+        assert [path.name for path in (tmp_path / "pages").iterdir()] == ["other"]
+        with (tmp_path / "pages" / "other" / "paper.csv").open() as file:
+            rows = [*csv.DictReader(file)]
+        searched = [row for row in rows if int(row["searched"])]
+        assert all(row["answers"] and row["rate-large 0"] and row["rate-beside 0"] for row in searched)
+        found = json.loads((tmp_path / "pages" / "other" / "paper.json").read_text())
+        assert {name: claim["fitted"] for name, claim in found["claims"].items()} == {
+            "rate-large": True,
+            "rate-small": False,
+        }
+
+
+def test_without_a_paper_the_costs_are_printed(
+    first: tuple[Path, dict[str, bytes]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, files = first
+    monkeypatch.setattr(command, "PAGES", folder)
+    assert command.main([]) == 0
+    runs = json.loads(files["json"])["runs"]
+    assert capsys.readouterr().out.splitlines()[-1].startswith(f"all: {runs:,} runs, 0 minutes of one core")
+
+
+PAGES = {**dict.fromkeys(command.papers(), ""), "ablations/fastlibra": "ablations"}
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_the_table_beside_each_page_has_what_the_page_says(name: str) -> None:
-    unknowns = read(command.papers()[name])
+    unknowns = read(command.papers()[Path(name).name], [PAGES[name]] if PAGES[name] else [])
     found = read_table(unknowns, SEEDS, command.PAGES / f"{name}.csv")
     written = json.loads((command.PAGES / f"{name}.json").read_text())
+    assert found.sources == written["sources"]
     assert len({one.place.setting for one in found.all}) == written["settings"]
     assert sum(sum(one.runs.values()) for one in found.all) == written["runs"]
     assert len(found.left) == len(SEEDS) * (1 + unknowns.budget.draws)
