@@ -12,6 +12,7 @@ import numpy as np
 from experiments.claims.verdicts import shown
 from experiments.infer.conditions import factor, published
 from experiments.infer.drawing import draw
+from experiments.infer.emulating import Kernels
 from experiments.infer.evaluating import (
     Evaluator,
     Simulated,
@@ -78,6 +79,17 @@ def _print_doubt(evaluated: Evaluator, found: Simulated, checked: bool) -> None:
             print(f"{claim.id}: off by a factor of {factor(before - after).max():.3f}")
 
 
+def _kernels(path: Path, of: Simulated) -> Kernels | None:
+    """Return the kernels that a page's JSON has of its table; None if it is of another table."""
+    if not path.exists():
+        return None
+    tree = json.loads(path.read_text(encoding="utf-8"))
+    mine = tree.get("sources") == of.sources and tree.get("runs") == sum(
+        sum(one.runs.values()) for one in of.all
+    )
+    return tree.get("kernels") if mine else None
+
+
 @program(
     option("paper", nargs="?", help=f"one of {', '.join(papers())}; none: print what each inference takes"),
     option("--at", metavar="SETTING", help='print the claims under one setting, "load_ms=12 cpu_slower=2"'),
@@ -129,7 +141,7 @@ def main(
     if kept:
         simulated = read_table(unknowns, SEEDS, table)
         _print_doubt(evaluated, simulated, check)
-        found = infer_again(unknowns, simulated)
+        found = infer_again(unknowns, simulated, _kernels(files.with_suffix(".json"), simulated))
     else:
         found = infer(evaluated, lambda text: print(text, flush=True))
     for line in terminal(found):

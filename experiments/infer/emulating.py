@@ -59,11 +59,22 @@ class LeftOut:
     inside: float
 
 
+Kernels = Mapping[str, Sequence[Sequence[float]]]
+"""Logarithms of the parameters of each process's kernel, by claim."""
+
+
 class Emulator:
-    """One process a number, each trained on all evaluations that have it."""
+    """One process a number, each trained on all evaluations that have it.
+
+    `kernels` are those that the same evaluations chose before. Choosing them anew takes a minute.
+    """
 
     def __init__(
-        self, unknowns: Unknowns, claims: Sequence[Claim], evaluations: Sequence[Evaluation]
+        self,
+        unknowns: Unknowns,
+        claims: Sequence[Claim],
+        evaluations: Sequence[Evaluation],
+        kernels: Kernels | None = None,
     ) -> None:
         self.unknowns = unknowns
         self.processes: dict[str, list[GaussianProcessRegressor]] = {}
@@ -71,7 +82,18 @@ class Emulator:
             having = [one for one in evaluations if claim.id in one.numbers]
             rows = features(unknowns, [one.place.values for one in having])
             targets = np.asarray([differences(claim, one) for one in having])
-            self.processes[claim.id] = [_process(rows, column) for column in targets.T]
+            known = (kernels or {}).get(claim.id, [()] * targets.shape[1])
+            self.processes[claim.id] = [
+                _process(rows, column, theta) for column, theta in zip(targets.T, known, strict=True)
+            ]
+
+    @property
+    def kernels(self) -> Kernels:
+        """The kernels that were chosen."""
+        return {
+            name: [process.kernel_.theta.tolist() for process in processes]
+            for name, processes in self.processes.items()
+        }
 
     def differences(self, settings: Sequence[Setting]) -> Mapping[str, tuple[Floats, Floats]]:
         """Return by claim the mean and the standard deviation of what t is off by, each `[settings, numbers]`.
@@ -112,11 +134,15 @@ def _left_out(process: GaussianProcessRegressor) -> tuple[Floats, Floats, Floats
     return errors * width, width / np.sqrt(np.diag(inverse)), process.y_train_ * width
 
 
-def _process(rows: Floats, values: Floats) -> GaussianProcessRegressor:
+def _process(rows: Floats, values: Floats, theta: Sequence[float] = ()) -> GaussianProcessRegressor:
+    """Return the process of a number; with `theta` it has that kernel, and otherwise chooses one."""
     kernel = ConstantKernel(1.0, (1e-2, 1e2)) * Matern(np.ones(rows.shape[1]), (0.05, LONGEST), nu=2.5)
-    process = GaussianProcessRegressor(
-        kernel + WhiteKernel(0.05, (1e-5, 1.0)), normalize_y=True, n_restarts_optimizer=1, random_state=0
-    )
+    kernel += WhiteKernel(0.05, (1e-5, 1.0))
+    how = {"normalize_y": True, "random_state": 0}
+    if theta:
+        process = GaussianProcessRegressor(kernel.clone_with_theta(np.asarray(theta)), optimizer=None, **how)
+    else:
+        process = GaussianProcessRegressor(kernel, n_restarts_optimizer=1, **how)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # a length at its bound
         return process.fit(rows, values)
 

@@ -14,7 +14,7 @@ from scipy.stats import rankdata
 
 from experiments.claims.claim import Claim
 from experiments.infer.conditions import HOLDS, factor, published, shares
-from experiments.infer.emulating import SEED, Emulator, LeftOut, Posterior, posterior
+from experiments.infer.emulating import SEED, Emulator, Kernels, LeftOut, Posterior, posterior
 from experiments.infer.evaluating import Asked, Evaluation, Evaluator, Key, Simulated, fingerprint, place
 from experiments.infer.searching import design, differences, optimised, with_seeds
 from experiments.infer.unknowns import Setting, Unknowns
@@ -220,6 +220,7 @@ class Inference:
     predicted: Sequence[Predicted]
     simulated: Simulated
     agreement: Agreement
+    kernels: Kernels
 
     @property
     def settings(self) -> int:
@@ -275,9 +276,9 @@ def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
     return _inference(unknowns, emulator, found, simulated)
 
 
-def infer_again(unknowns: Unknowns, simulated: Simulated) -> Inference:
-    """Return what the claims say of the unknowns by what was simulated before."""
-    emulator = Emulator(unknowns, unknowns.fitted, simulated.searched)
+def infer_again(unknowns: Unknowns, simulated: Simulated, kernels: Kernels | None = None) -> Inference:
+    """Return what the claims say of the unknowns by what was simulated before; `kernels` as in Emulator."""
+    emulator = Emulator(unknowns, unknowns.fitted, simulated.searched, kernels)
     return _inference(unknowns, emulator, posterior(unknowns, emulator), simulated)
 
 
@@ -294,6 +295,7 @@ def _inference(unknowns: Unknowns, emulator: Emulator, found: Posterior, simulat
         ],
         simulated,
         agreement(unknowns, simulated.all),
+        emulator.kernels,
     )
 
 

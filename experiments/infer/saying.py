@@ -175,6 +175,7 @@ def as_json(found: Inference) -> dict[str, Any]:
             "rank_correlation": _rounded(found.agreement.correlation),
             "best_fitting": _rounded(np.quantile(found.agreement.best, (0.5, 0.05, 0.95))),
         },
+        "kernels": found.kernels,
         "seeds": list(SEEDS),
         "unknowns": {
             unknown.name: {
