@@ -81,7 +81,12 @@ def lora() -> Iterator[Line]:
         carried = {name: layers * value for name, value in found.items()}
         calibration = Calibration("carried", GPU, left_out, 1, {}, base[left_out] | carried)
         errors = hours.errors(of[left_out], calibration)
-        yield "LoRA kernels of vLLM, per layer", f"model {left_out}", "step with LoRA", np.abs(errors).tolist()
+        yield (
+            "LoRA kernels of vLLM, per layer",
+            f"model {left_out}",
+            "step with LoRA",
+            np.abs(errors).tolist(),
+        )
 
 
 def form() -> Iterator[Line]:
