@@ -118,6 +118,22 @@ def test_the_rows_that_are_furthest_off_are_named_the_worst_first(tmp_path: Path
     assert f"far off: line {rows[1].line}: tokens/s -20.0 %, inter-token latency -50.0 %" in table(compared)
 
 
+def test_predicted_rows_that_are_right_in_both_figures_and_wrong_in_one_are_counted(tmp_path: Path) -> None:
+    row = a_row(tmp_path, output_tokens_per_s="100", itl_mean_ms="25")
+    compared = [
+        Comparison(row, SIMULATED | {"output_tokens_per_s": tokens_per_s, "itl_mean_ms": itl_ms}, fitted)
+        for tokens_per_s, itl_ms, fitted in (
+            (104.0, 23.1, False),  # right
+            (106.0, 25.0, False),
+            (100.0, 29.9, False),
+            (79.0, 25.0, False),  # wrong
+            (50.0, 50.0, True),
+        )
+    ]
+    said = "25 % of 4 predicted rows; beyond 20 % in one of them: 1"
+    assert f"within 5 % in tokens/s and 8 % in inter-token latency: {said}" in table(compared)
+
+
 def test_a_row_is_a_command_line_of_simlora(tmp_path: Path) -> None:
     run = scenario(predict.overrides(a_row(tmp_path)))
     replica = run.replica

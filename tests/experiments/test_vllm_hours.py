@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.fidelity.vllm import hours, predict
+from experiments.fidelity.vllm import hours, misses, predict
 from experiments.fidelity.vllm.predict import Row
 from experiments.fidelity.vllm.scrapes import MERGED, NAME_S, SERIES_S, Scrapes, scrapes, series
 from simlora.latency import calibration as calibrations
@@ -175,3 +175,10 @@ def test_tokens_of_a_scrape_are_one_chunk_unless_steps_have_too_many_outputs() -
     slow = ("a", 0.0, 0.0, 0.5, 2.5, 3)  # a token each second: the scrape has none of them, or one
     assert during.merged_tokens(requests(slow)) == 0
     assert during.merged_tokens(requests(("a", 0.0, 0.0, 0.5, 0.9, 5))) == 0, "finished before"
+
+
+def test_the_time_of_a_miss_is_the_line_through_the_origin() -> None:
+    per_s = np.array([0.5, 1.0, 3.0])
+    assert misses.miss_s(0.02 * per_s, per_s) == pytest.approx((0.02, 0.0))
+    seconds, rest = misses.miss_s(np.array([0.03, 0.01]), np.array([1.0, 1.0]))
+    assert (seconds, rest) == pytest.approx((0.02, 0.01))

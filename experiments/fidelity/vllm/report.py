@@ -28,6 +28,9 @@ UNITS = (
 JUDGED = {"output_tokens_per_s": "tokens/s", "itl_mean_ms": "inter-token latency"}
 """Figures by which rows are furthest off."""
 FURTHEST = 15
+WITHIN = {"output_tokens_per_s": 0.05, "itl_mean_ms": 0.08}
+BEYOND = 0.2
+"""Errors within which a row is right, and beyond which it is wrong."""
 
 
 def past(one: Comparison[Row]) -> dict[str, bool | None]:
@@ -74,7 +77,23 @@ def table(comparisons: Sequence[Comparison[Row]]) -> str:
         lines.append(f"{compare.line(name, found, FIGURES, WIDTH, 5)} {right} %")
     below = sum(one.row.load == "below" for one in comparisons)
     first = f"first tokens: over the {below} rows whose measured mean is below 2 s; the others are past saturation"
-    return "\n".join([*lines, *far_off(comparisons), first])
+    return "\n".join([*lines, *tail(comparisons), *far_off(comparisons), first])
+
+
+def tail(comparisons: Sequence[Comparison[Row]]) -> list[str]:
+    """Return a line on how many predicted rows are right in both figures, and wrong in one."""
+    errors = [
+        [abs(one.error[name]) for name in WITHIN]
+        for one in comparisons
+        if not one.fitted and WITHIN.keys() <= one.error.keys()
+    ]
+    if not errors:
+        return []
+    right = sum(all(size <= most for size, most in zip(of, WITHIN.values(), strict=True)) for of in errors)
+    wrong = sum(max(of) > BEYOND for of in errors)
+    limits = " and ".join(f"{percent(most, 0)} in {JUDGED[name]}" for name, most in WITHIN.items())
+    share = f"{percent(right / len(errors), 0)} of {len(errors)} predicted rows"
+    return [f"within {limits}: {share}; beyond {percent(BEYOND, 0)} in one of them: {wrong}"]
 
 
 def far_off(comparisons: Sequence[Comparison[Row]]) -> list[str]:
@@ -154,7 +173,7 @@ def report(path: Path, jobs: int = -1) -> Section:
         },
         parts={
             "table": short(comparisons),
-            "furthest": fenced("\n".join(far_off(comparisons))),
+            "furthest": fenced("\n".join([*tail(comparisons), *far_off(comparisons)])),
         },
         plot=plot("vllm", "vLLM 0.8.5 with LoRA, H100 64 GB, one-hour runs", comparisons, FIGURES),
         errors=judged("vLLM with LoRA", comparisons, FIGURES),
