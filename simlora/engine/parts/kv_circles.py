@@ -13,8 +13,8 @@ from simlora.engine.replica.replica import Replica
 class CircularWaits(Part):
     """Drops KV that replicas keep for each other when none of them can go on: see `longest_in_circle`.
 
-    The request computes its prompt anew where it waits to decode, as after a preemption, and counts as preempted; the
-    replica that kept its KV has room again. Each request loses its KV so once at most.
+    The request computes its prompt anew where it waits to decode, and counts as preempted. The replica that kept its KV
+    has room again. A request loses its KV this way at most once.
 
     Source: vLLM's NixlConnector. The instance that prefills frees KV that was not fetched in time
     (VLLM_NIXL_ABORT_REQUEST_TIMEOUT, in later versions kv_lease_duration), and the one that decodes computes it again
@@ -38,10 +38,10 @@ class CircularWaits(Part):
 
 
 def longest_in_circle(unfetched: Iterable[Transfer]) -> Transfer | None:
-    """Return the KV that was computed first of what replicas keep that wait for each other; None: none do.
+    """Return the KV that was computed first among replicas that wait for each other; None if there are none.
 
-    A replica waits if nothing runs there and nothing will before KV that it keeps is fetched. It waits in a circle if
-    all KV that it keeps is for replicas that do so, of which one keeps some for it.
+    A replica waits if nothing runs there, and nothing can start before KV that it keeps is fetched. It is in a circle
+    if all KV that it keeps is for replicas of the circle, and one of these keeps KV for it.
     """
     kept = [each for each in unfetched if each.source.stands_still]
     targets: dict[int, set[int]] = {}
