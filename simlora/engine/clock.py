@@ -18,7 +18,8 @@ PLACEMENT: Final = 3 << 40
 SCALING: Final = 4 << 40
 MIGRATION: Final = 5 << 40
 BOUNDARY: Final = 6 << 40
-STOP: Final = 7 << 40
+ANSWERS: Final = 7 << 40  # to a dispatch that has asked all replicas
+STOP: Final = 8 << 40
 BUCKETS: Final = 2048
 """A power of two."""
 MASK: Final = BUCKETS - 1

@@ -260,6 +260,21 @@ class Scenario:
                 raise InputError(
                     f"cluster.replica_groups needs another {slot}: this one takes all replicas for alike"
                 )
+        if policies.router.asks:
+            self._check_asking()
+
+    def _check_asking(self) -> None:
+        """Raise InputError where a router that asks all replicas may miss one, or requests come from elsewhere."""
+        cluster = self.cluster
+        missing = {
+            "migration=stay": self.policies.migration.period_s is not None,
+            "autoscaler=fixed": self.scaling.autoscaler.period_s is not None,
+            "a cluster without failures": cluster.may_fail,
+            "cluster.prefill_replicas=0": cluster.prefill_replicas,
+        }
+        for needed, lacks in missing.items():
+            if lacks:
+                raise InputError(f"a router that asks all replicas needs {needed}")
 
     def _check_ranks_always_held(self) -> None:
         """Raise InputError if an autoscaler may switch off all replicas that hold the highest rank."""

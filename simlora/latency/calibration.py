@@ -49,7 +49,7 @@ LEAVES = {
     ),
     "merge": ("intercept_s", "per_byte_s"),
     "host": ("intercept_s", "per_sequence_s"),
-    "front_end": ("per_request_s", "per_adapter_s"),
+    "front_end": ("per_request_s", "per_adapter_s", "per_call_s"),
     "cpu_lora": ("tokens_per_core", "intercept_s", "per_token_s", "per_token_rank_s", "sync_s"),
     "scheduler": ("per_passed_request_s",),
     "kernels.bgmv": (

@@ -99,6 +99,8 @@ ROUTERS = {
     "kv_cost": lambda: Scored({"kv_cost": 1}),
     "cached_kv": lambda: Scored({"cached_kv": 2, "queue": 1}),
 }
+ASKING = {"asking": policy("routing", "pending_time", unknown_execution_s=0.25, asks=True)}
+"""Those that ask all replicas, which goes with fewer mechanisms."""
 MIGRATIONS: dict[str, Callable[[float], Migration]] = {
     "consolidate": policy("migration", "consolidate"),
     "selective_ilp": lambda every_s: SelectiveIlp(
@@ -343,7 +345,7 @@ class Case(Settings):
             loader=LOADERS[self.loader],
             eviction=EVICTIONS[self.eviction],
             kernel=KERNELS[self.kernel],
-            router=ROUTERS[self.router](),
+            router=(ROUTERS | ASKING)[self.router](),
             placement=(PLACEMENTS | BINDING)[self.placement](),
             migration=Stay() if stays else MIGRATIONS[self.migration](self.migrates_every_s),
             decode_router=ROUTERS[self.decode_router]() if self.prefill_replicas else None,

@@ -131,6 +131,17 @@ def moving(draw: st.DrawFn) -> Case:
     )
 
 
+@st.composite
+def asking(draw: st.DrawFn) -> Case:
+    """Dispatch that asks all replicas first, each for no time or for as long as a step takes."""
+    every = tuple(LOADERS)
+    kinds = [kind(loaders=every) for kind in (draws.family, draws.divided, draws.shared_prefixes)]
+    kinds += [draws.pressed(), draws.shared_gpus(), draws.cases(loaders=every, ends=ENDS)]
+    case = draw(st.one_of(*kinds))
+    calls = {"front_end.per_call_s": draw(st.sampled_from((0.0, 2**-10, 2**-6)))}
+    return case.but(router="asking", coefficients={**case.coefficients, **calls})
+
+
 def behind(router: str, kinds: st.SearchStrategy[Case], least: int = 1) -> st.SearchStrategy[Case]:
     """At least so many replicas behind a router."""
     return kinds.map(lambda case: case.but(router=router, replicas=max(case.replicas, least)))
@@ -180,6 +191,7 @@ FAMILIES: dict[str, st.SearchStrategy[Case]] = {
         router: behind(router, st.one_of(draws.shared_prefixes(loaders=tuple(LOADERS)), draws.pressed()), 2)
         for router in ("scored", "kv_cost")
     },
+    "dispatch asks all replicas": asking(),
     "requests move": moving(),
     "hosts fail": draws.failing(),
     "replicas come and go": draws.fleets(),

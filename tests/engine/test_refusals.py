@@ -47,6 +47,7 @@ TIERS: dict[str, Any] = {
     "kv_disk_tokens": 20,
     "reserve": "paged",
 }
+ASKING: dict[str, Any] = {"router": "asking"}
 APART: dict[str, Any] = {"prefill_replicas": 1, "reserve": "paged"}
 MIXED = APART | {"mixed_pool_tokens": 40}
 SERVER: dict[str, Any] = {"lora_server_gpus": 1, "loader": "cached"}
@@ -86,6 +87,10 @@ def without(prefix: str) -> dict[str, object]:
         ({"adapter_pool": "shared"}, "cluster.adapter_pool is 'shared'; "),
         (DISTRIBUTED | {"loader": "cpu_assisted"}, "loader=cpu_assisted computes with adapters in host"),
         (DISTRIBUTED | {"max_cpu_loras": 4}, "cluster.adapter_pool=distributed limits a host by"),
+        (ASKING | {"failures": ((0, 1.0, None),)}, "that asks all replicas needs a cluster without failures"),
+        (ASKING | APART, "a router that asks all replicas needs cluster.prefill_replicas=0"),
+        (ASKING | MOVING, "a router that asks all replicas needs migration=stay"),
+        (ASKING | BY_QUEUE, "a router that asks all replicas needs autoscaler=fixed"),
         ({"tp": 2, "engines_per_gpu": 2}, "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2"),
         ({"scheduler": "credit", "adapter_bits": 4}, "adapter_bits is 4, must be 16 or null"),
         (DRAFT | {"scheduler": "credit"}, "needs a scheduler that merges no adapters"),

@@ -184,6 +184,7 @@ EXTRA: dict[str, tuple[str, ...]] = {
         *("loader.period_s=0.5", "loader.threshold=0.3"),
     ),
     "stale-status": (*FLEET, "router=rank_aware", "cluster.status_every_s=1.5"),
+    "asking": (*FLEET, "scheduler=credit", "router=pending_time", "router.asks=true"),
     "llm-d": (*SERVED, "router=llm_d_lora", "cluster.status_every_s=0.05"),
     "dynamo": (*SERVED, "router=dynamo"),
     "kvaware": (*SERVED, "router=production_stack_kvaware"),

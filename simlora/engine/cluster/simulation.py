@@ -20,6 +20,7 @@ from simlora.engine.assembly import Assembly, preload, shared_gpus
 from simlora.engine.clock import Clock
 from simlora.engine.cluster.adapter_store import AdapterStore, FetchingLink
 from simlora.engine.cluster.autoscaling import Autoscaling
+from simlora.engine.cluster.blocking_dispatch import BlockingDispatch
 from simlora.engine.cluster.cluster_view import ClusterView, LatencyHistory, asks_for_executions, routing
 from simlora.engine.cluster.disaggregation import disaggregated
 from simlora.engine.cluster.dispatcher import Dispatcher, large_enough
@@ -191,6 +192,8 @@ class Simulation:
             self.faults.on_slow_links += (self.apart.slow_down,)
         if cluster.replica_groups and not cluster.mixes:
             dispatcher.narrow += large
+        if self.scenario.policies.router.asks:
+            BlockingDispatch(self.scenario, self.fleet, dispatcher)
         if self.loads is not None:
             dispatcher.on_assign += (self.loads.arrive,)
             dispatcher.on_withdraw += (self.loads.leave,)

@@ -24,7 +24,7 @@ class Replica(Iterations):
     def attach(self, hooks: Hooks) -> None:
         """Take the hooks of the parts; called once, before anything runs."""
         self.hooks = self.table.hooks = hooks
-        self.wake_event = Event(BOUNDARY, self.id, self._boundary)
+        self.wake_event = Event(BOUNDARY, self.id, self.boundary)
         self.actions[Abort], self.actions[Note] = self._abort, self._note
 
     # The loop ---------------------------------------------------------------------------
@@ -38,13 +38,22 @@ class Replica(Iterations):
         if self.found:
             self.sample(self.clock.now)
 
-    def _boundary(self) -> None:
+    def boundary(self) -> None:
         """An iteration boundary is reached: process the output, and take the next turn."""
-        now_s, table = self.clock.now, self.table
+        self.end_iteration()
+        self.take_turn()
+
+    def end_iteration(self) -> None:
+        """Process the output of the iteration that is over, if there was one."""
+        table = self.table
         if table.prefill or table.batch.members:
-            self.process_output(now_s)
+            self.process_output(self.clock.now)
         self.idle = False
-        self.record(table.queue.count)
+
+    def take_turn(self) -> None:
+        """Decide at an iteration boundary what runs next, and launch it."""
+        now_s = self.clock.now
+        self.record(self.table.queue.count)
         self._turn(now_s)
         self.sample(now_s)
 

@@ -23,12 +23,14 @@ class Router:
     are like: requests may be routed ahead, so that replicas can be simulated one after the other, and on several cores.
 
     `status_every_s` is the age of what replicas report where `cluster.status_every_s` does not say it; None: always
-    current.
+    current. Before each decision, a router that `asks` calls all replicas, and none begins an iteration until all have
+    answered (engine/cluster/blocking_dispatch.py).
     """
 
     informed: ClassVar[bool] = False
     blind: ClassVar[bool] = False
     status_every_s: float | None = None
+    asks: bool = False
 
     @abstractmethod
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:

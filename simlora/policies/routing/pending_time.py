@@ -41,7 +41,8 @@ class PendingTime(Router):
     first what lies in HBM, and always as many adapters. Another replica gets the adapter only in the place of one
     without requests there, of which there is another copy elsewhere. With `loads` false, as once requests migrate, what
     lies in HBM counts. An adapter that no replica has goes to the one with the fewest requests.
-    Differs: their manager counts requests as of each replica's last iteration, here as of now.
+    Differs: where requests migrate, their manager counts requests as of each replica's last iteration, here as of now.
+    Without, it asks the replicas, as here with `asks`.
     """
 
     informed: ClassVar[bool] = True
@@ -52,9 +53,11 @@ class PendingTime(Router):
         merged_share: GivenFloat = 0.6,
         unknown_execution_s: GivenFloat = 5.0,
         loads: GivenBool = True,
+        asks: GivenBool = False,
     ) -> None:
         self.released = choice("router.constants", constants, CONSTANTS) == "released"
         self.loads = switch("router.loads", loads)
+        self.asks = switch("router.asks", asks)
         self.merged_share = number("router.merged_share", merged_share, least=0, most=1)
         self.unknown_execution_s = number(
             "router.unknown_execution_s", unknown_execution_s, "seconds", above=0
