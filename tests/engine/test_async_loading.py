@@ -3,12 +3,16 @@
 Times are sums by hand, from the coefficients of the cases: a load of rank r takes 2^-8 + 64 r / 2^14 seconds.
 """
 
+from functools import partial
+from math import nextafter
+
 import pytest
 
+from simlora.engine.parts.early_loading import Forecasting
 from simlora.metrics.recorder import Recorder
 from tests.engine.by_hand import load_s, prefill_s, step_s
 from tests.engine.cases import COEFFICIENTS as C
-from tests.engine.cases import Case, Row
+from tests.engine.cases import LOADERS, Case, Row
 
 SLOW = {**C, "adapter_load.latency_s": 0.5}
 """Half a second a load: several steps."""
@@ -117,6 +121,16 @@ def test_a_forecast_brings_what_is_asked_for_most_to_an_idle_replica(loader: str
     assert recorder.requests().finish_s[3] < 0.25, "the replica is idle then"
     assert recorder.requests().cold_start_s[4] == pytest.approx(cold_s)
     assert recorder.adapter_loads == 3
+
+
+def test_after_a_forecast_the_next_one_is_due_later():
+    """1.0 is the end of a tenth of a second, and 1.0 // 0.1 is 9: the tenth end is no later than now."""
+    every = partial(LOADERS["predictive"], period_s=0.1)
+    case = FORECAST.of(Row(1.0, 0, 1, 1, 1), until_s=nextafter(1.0, 2.0))
+    (replica,) = case.simulation(loader=every).fleet.replicas
+    forecasts = replica.part(Forecasting)
+    assert forecasts is not None
+    assert forecasts.next_s() > 1.0
 
 
 def test_a_forecast_leaves_what_is_in_use_and_what_is_likelier() -> None:

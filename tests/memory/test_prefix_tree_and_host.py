@@ -234,6 +234,13 @@ def test_what_was_used_last_comes_first(returning):
     assert coming(returning) == [(3,), (2,), (1,)]
 
 
+def test_where_nothing_comes_back_by_itself_nothing_is_kept_of_what_could(tree):
+    served(tree, request(0, 1))
+    out(tree, 1)
+    assert segments(tree) == [((1,), False)]
+    assert tree.frontier.node_count == 0
+
+
 def test_what_waits_for_what_it_follows_waits_at_its_side(returning):
     """It is not looked through before that has come."""
     serve(returning, (1,), *((1, block) for block in range(2, 7)))

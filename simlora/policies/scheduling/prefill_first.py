@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mypy_extensions import mypyc_attr
 
+from simlora.core.checks import GivenInt
 from simlora.policies.scheduling.base import SchedulerOutput
 from simlora.policies.scheduling.budget import Budget, WholePrompts
 from simlora.policies.scheduling.chunked_prefill import ChunkedPrefill
@@ -20,6 +21,9 @@ class PrefillFirst(ChunkedPrefill):
     Source: vLLM's V0 scheduler without chunked prefill (0.5). Differs: it refuses a prompt that is longer than its
     limit, and its order of preempted requests is that of `ChunkedPrefill`.
     """
+
+    def __init__(self, max_batched_tokens: GivenInt = 4096) -> None:
+        super().__init__(max_batched_tokens)
 
     def schedule(self, view: ReplicaView) -> SchedulerOutput:
         decision = super().schedule(view)
