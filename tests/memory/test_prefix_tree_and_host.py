@@ -235,9 +235,9 @@ def test_what_was_used_last_comes_first(returning):
 
 
 def test_where_nothing_comes_back_by_itself_nothing_is_kept_of_what_could(tree):
-    served(tree, request(0, 1))
-    out(tree, 1)
-    assert segments(tree) == [((1,), False)]
+    serve(tree, (1,), (1, 2))
+    out(tree, 1, 2)
+    assert segments(tree) == [((1,), True), ((2,), False)]
     assert tree.frontier.node_count == 0
 
 
