@@ -9,7 +9,7 @@ from simlora.planning.apart import ways
 from simlora.planning.candidate import Candidate, Trials
 from simlora.planning.explaining import MEDIAN_OF_NORMAL
 from simlora.planning.machines import ROUTER, Machine
-from simlora.planning.tuning import RESEARCH, Tuning
+from simlora.planning.tuning import RESEARCH, Settings, Tuning
 
 NEARER, IDLE_MOST = 0.01, 2
 """So many times in a row twice the replicas may bring the SLO no nearer than this."""
@@ -92,6 +92,16 @@ def opening(on: Machine, of: Tuning, replicas: int) -> list[Candidate]:
     return [Candidate(on, replicas, one) for one in of.routed(start, replicas)]
 
 
+def divided(on: Machine, of: Tuning, replicas: int, settings: Sequence[Settings]) -> list[Candidate]:
+    """Return so many machines, some of them apart, in each way, with each of these flags and behind every router."""
+    return [
+        Candidate(on, replicas, routed, apart=apart)
+        for apart in ways(on, of.of, replicas, of.stay_s, of.pools)
+        for own in dict.fromkeys(settings)
+        for routed in of.routed(own, replicas)
+    ]
+
+
 def with_some_apart(
     trials: Trials, on: Machine, best: Candidate | None, of: Tuning, most: int
 ) -> Candidate | None:
@@ -105,13 +115,7 @@ def with_some_apart(
     replicas = max(on.least, 2) if best is None else best.replicas - 1
     nearest_yet, first = -math.inf, trials.question.seeds[:1]
     while max(on.least, 2) <= replicas <= most:
-        settings = dict.fromkeys([of.start(replicas), *([] if best is None else [best.settings])])
-        starts = [
-            candidate
-            for apart in ways(on, of.of, replicas, of.stay_s, of.pools)
-            for own in settings
-            for candidate in (Candidate(on, replicas, one, apart=apart) for one in of.routed(own, replicas))
-        ]
+        starts = divided(on, of, replicas, [of.start(replicas), *([] if best is None else [best.settings])])
         if not starts:
             return best
         trials.run(starts, first)
@@ -129,7 +133,7 @@ def with_some_apart(
 
 
 def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
-    """Return as many machines with flags that keep the SLO with more to spare.
+    """Return as many machines with flags that keep the SLO with more to spare, or with some of the machines apart.
 
     A climb like `climbed`'s, with iterations longer by a standard deviation of the calibration's error.
     """
@@ -138,6 +142,8 @@ def steadied(trials: Trials, start: Candidate, of: Tuning) -> Candidate:
     current = start
     while True:
         beside = current.beside(of)
+        if current.apart is None:
+            beside += divided(current.machine, of, current.replicas, [current.settings])
         trials.run([one.slowed(harder) for one in beside], first)
         better = [
             (score, one)

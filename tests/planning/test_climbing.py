@@ -147,6 +147,15 @@ def test_flags_are_steadied_as_long_as_that_spares_something(alike, gain, last):
     assert found.more == ()
 
 
+@pytest.mark.parametrize(("spares", "apart"), [(2 * SPARED, True), (SPARED / 2, False)])
+def test_replicas_are_set_apart_at_the_same_cost_where_that_spares_something(mixed, spares, apart):
+    machine, of = mixed
+    trials = MadeUp(lambda one, seed: 1.0 + spares * (one.apart is not None))
+    found = climbing.steadied(trials, Candidate(machine, 4, of.start(4)), of)
+    assert found.replicas == 4
+    assert (found.apart is not None) is apart
+
+
 @pytest.mark.parametrize(
     ("short", "long", "found"),
     [(1.7, 1.7, 1.7), (1.7, 1.3, 1.3), (1.3, 1.7, 1.7), (9.0, 9.0, 2.0), (0.9, 0.9, 1.0)],
