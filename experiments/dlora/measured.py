@@ -33,6 +33,8 @@ QUEUE = "queue_per_output_token_s.mean"
 POLICIES = {"fcfs": "unmerged_only", "merge": "merged_only", "credit": "released"}
 WAYS = {1: "round_robin", 2: "proactive", 3: "dlora"}
 SYSTEMS = {1: "vllm_uniform", 2: "peft", 3: "released"}
+LOOPS = ("released", "at_once")
+"""The panels of the event loop's what-if, which have the same measured points."""
 SEVEN = ("7B_maf1", "7B_maf2")
 """The panels of Figure 9 that its points may be of."""
 
@@ -81,7 +83,8 @@ def _rows(tree: Mapping[str, Any]) -> Iterator[tuple[Key, Mapping[str, float]]]:
             yield ("what_if_slower", panel, POLICIES[row["policy"]], row["stride"]), found
     for row in tree["figure11a"]:
         found = {QUEUE: row["queueing_delay"]}
-        yield ("figure_11a", "released", WAYS[row["migration_type"]], row["rate"]), found
+        for study, panel in (("figure_11a", "released"), *(("what_if_event_loop", each) for each in LOOPS)):
+            yield (study, panel, WAYS[row["migration_type"]], row["rate"]), found
     for row in tree["figure12"]:
         found = {"throughput_rps": row["throughput"]}
         yield ("figure_12", "eight_gpus", SYSTEMS[row["exec_type"]], row["num_adapters"]), found
