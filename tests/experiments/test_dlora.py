@@ -41,6 +41,7 @@ from tests.experiments.test_claims import a_claim
 FOLDER = Path(experiments.dlora.__file__).parent
 STUDIES = read_all(FOLDER)
 TIME, P90 = "latency_per_output_token_s.mean", "latency_per_output_token_s.p90"
+QUEUE = "queue_per_output_token_s.mean"
 
 
 @pytest.fixture(autouse=True)
@@ -168,11 +169,12 @@ def test_measured_points_are_found_by_study_series_and_x() -> None:
         if theirs.of(point)
     }
     plus = {("what_if_slower", f"plus_{ms}", "merged_only", 4): {TIME: 2.3, P90: 6.2} for ms in (0, 4, 8, 12)}
+    plus |= {("what_if_event_loop", loop, "round_robin", 5): {QUEUE: 0.4} for loop in ("released", "at_once")}
     assert found == plus | {
         ("figure_9", "7B_maf1", "peft", 8): {TIME: 1.2},
         ("figure_9", "7B_maf2", "peft", 8): {TIME: 1.2},
         ("figure_10", "one_gpu", "merged_only", 4): {TIME: 2.3, P90: 6.2},
-        ("figure_11a", "released", "round_robin", 5): {"queue_per_output_token_s.mean": 0.4},
+        ("figure_11a", "released", "round_robin", 5): {QUEUE: 0.4},
         ("figure_12", "eight_gpus", "released", 16): {"throughput_rps": 12.7},
     }
 

@@ -58,13 +58,16 @@ class BlockingDispatch:
 
     def _boundary(self, replica: Replica) -> None:
         """An iteration is over, or a request has come to an idle replica: it goes on now, or is held."""
-        if self._busy:
-            replica.end_iteration()
-            replica.table.end_window()
-            self._held.setdefault(replica.id, FROM_ITERATION)
-        else:
+        if not self._busy:
             self._new[replica.id] = 0
             replica.boundary()
+            return
+        table = replica.table
+        if table.prefill or table.batch.members:
+            replica.process_output(self._clock.now)
+        table.end_window()
+        replica.idle = False
+        self._held.setdefault(replica.id, FROM_ITERATION)
 
     def _assigned(self, replica: int, request: Request) -> None:
         self._new[replica] += 1
@@ -100,7 +103,9 @@ class BlockingDispatch:
             return
         self._adds.discard(id)
         del self._held[id]
-        self._fleet.replicas[id].take_turn()
+        replica = self._fleet.replicas[id]
+        replica.record(replica.table.queue.count)
+        replica.start()
 
     def _answered_s(self) -> float:
         """Call the replicas; return when the last one has answered."""

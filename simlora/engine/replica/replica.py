@@ -40,20 +40,11 @@ class Replica(Iterations):
 
     def boundary(self) -> None:
         """An iteration boundary is reached: process the output, and take the next turn."""
-        self.end_iteration()
-        self.take_turn()
-
-    def end_iteration(self) -> None:
-        """Process the output of the iteration that is over, if there was one."""
-        table = self.table
+        now_s, table = self.clock.now, self.table
         if table.prefill or table.batch.members:
-            self.process_output(self.clock.now)
+            self.process_output(now_s)
         self.idle = False
-
-    def take_turn(self) -> None:
-        """Decide at an iteration boundary what runs next, and launch it."""
-        now_s = self.clock.now
-        self.record(self.table.queue.count)
+        self.record(table.queue.count)
         self._turn(now_s)
         self.sample(now_s)
 
