@@ -183,7 +183,7 @@ class WatchedRouter(Router):
 
     def __init__(self, policy: Router) -> None:
         self.policy = policy
-        _declare(self, policy, "informed")
+        _declare(self, policy, "informed", "asks")
 
     def route(self, request: Request, candidates: NDArray[np.int64], view: ClusterView) -> int:
         before, allowed = cluster_state(view), candidates.tolist()

@@ -269,7 +269,8 @@ class Scenario:
         missing = {
             "migration=stay": self.policies.migration.period_s is not None,
             "autoscaler=fixed": self.scaling.autoscaler.period_s is not None,
-            "a cluster without failures": cluster.may_fail,
+            "no failures, which a live cluster may be asked for": cluster.may_fail,
+            "cluster.status_every_s=null": cluster.status_every_s is not None,
             "cluster.prefill_replicas=0": cluster.prefill_replicas,
         }
         for needed, lacks in missing.items():

@@ -427,7 +427,7 @@ class FleetView(ClusterView, Protocol):
 
     @property
     def unassigned(self) -> int:
-        """Number of requests assigned to no replica, because none accepts requests now."""
+        """Number of requests assigned to no replica: none accepts requests now, or all are still being asked."""
         ...
 
     @property

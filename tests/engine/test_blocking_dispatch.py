@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+import pytest
 from numpy.typing import NDArray
 
 from simlora.core.request import Request
@@ -99,6 +100,39 @@ def test_the_replicas_are_called_one_after_the_other():
     assert table.admitted_s[1] == 3 * call_s + P + 2 * call_s, "the call of replica 1 ends with its iteration"
     late = ran((0.0, 4, 2, 1), (3 * call_s + P - TICK_S, 4, 1, 2), call_s=call_s)
     assert late.admitted_s[1] == 3 * call_s + P - TICK_S + 3 * call_s, "it is over before it is called"
+
+
+@pytest.mark.parametrize("call_s", [0.0, 2**-9])
+@pytest.mark.parametrize("requests", [1, 3, 5, 7])
+def test_requests_that_come_at_a_boundary_find_the_iteration_over_also_where_fast_forward_passes_over_it(
+    requests, call_s
+):
+    """Two replicas decode, and no event marks the boundary between two steps."""
+    begun_s = 3 * call_s
+    running = (0.0, 4, 9, 0), (0.0, 4, 9, 1)
+    rows = (*running[: 1 if call_s else 2], *((begun_s + P + step_s(5), 4, 1, 0),) * requests)
+    fast, plain = (ran(*rows, call_s=call_s, fast_forward=fast) for fast in (True, False))
+    pd.testing.assert_frame_equal(fast, plain)
+
+
+def test_limits_of_the_front_end_look_at_a_request_when_it_arrives():
+    """Request 1 is rejected while request 0 runs, though that has ended when all replicas have answered."""
+    rows = Row(0.0, None, 300, 1, 1), Row(TICK_S, None, 4, 1, 1), Row(2.0, None, 4, 1, 1)
+    table = CASE.of(*rows, replicas=2, max_outstanding=1).table(router=To([0, 1]))
+    assert table.status.tolist() == ["finished", "rejected", "finished"]
+    slow = Row(0.0, 0, 1500, 1, 1), Row(0.5, 0, 4, 1, 1), Row(1.0, 0, 4, 1, 1)
+    assert prefill_s(1500) > 2.0
+    limited = CASE.of(*slow, replicas=2, max_num_batched_tokens=2000, adapter_rps=2.0, adapter_burst=1)
+    assert limited.table(router=To([0, 1, 1])).status.tolist() == ["finished"] * 3, (
+        "as fast as they may arrive"
+    )
+
+
+def test_a_run_may_end_while_a_replica_is_held():
+    rows = Row(0.0, None, 4, 9, 9), Row(0.0, None, 300, 2, 2), Row(TICK_S, None, 4, 2, 2)
+    table = CASE.of(*rows, replicas=2, until_s=0.5 * prefill_s(300)).table(router=To([0, 1, 0]))
+    assert table.status.tolist() == ["unfinished"] * 3
+    assert table.replica.tolist() == [0, 1, -1]
 
 
 def test_where_nothing_runs_dispatch_does_not_block():

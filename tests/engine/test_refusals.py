@@ -87,8 +87,12 @@ def without(prefix: str) -> dict[str, object]:
         ({"adapter_pool": "shared"}, "cluster.adapter_pool is 'shared'; "),
         (DISTRIBUTED | {"loader": "cpu_assisted"}, "loader=cpu_assisted computes with adapters in host"),
         (DISTRIBUTED | {"max_cpu_loras": 4}, "cluster.adapter_pool=distributed limits a host by"),
-        (ASKING | {"failures": ((0, 1.0, None),)}, "that asks all replicas needs a cluster without failures"),
+        (
+            ASKING | {"failures": ((0, 1.0, None),)},
+            "a router that asks all replicas needs no failures, which a",
+        ),
         (ASKING | APART, "a router that asks all replicas needs cluster.prefill_replicas=0"),
+        (ASKING | {"status_every_s": 1.0}, "that asks all replicas needs cluster.status_every_s=null"),
         (ASKING | MOVING, "a router that asks all replicas needs migration=stay"),
         (ASKING | BY_QUEUE, "a router that asks all replicas needs autoscaler=fixed"),
         ({"tp": 2, "engines_per_gpu": 2}, "cluster.engines_per_gpu is 2, must be 1 with replica.tp 2"),

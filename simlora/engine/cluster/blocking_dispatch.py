@@ -18,7 +18,7 @@ FROM_ITERATION: Final = 3
 """Passes of the event loop from the end of a replica's iteration to its turn: the result is there, the task that waits
 for it goes on, and yields once more."""
 FROM_SLEEP: Final = 1
-"""The same for a replica without requests: its task takes its turn in every pass."""
+"""The same for a replica without requests, whose task takes its turn again and again: the fewest that it may be."""
 TO_ADD: Final = 2
 """Passes that a turn takes for each request that the replica has got: from the call that adds it to its result."""
 
@@ -34,14 +34,17 @@ class BlockingDispatch:
 
     Source: dLoRA's artifact (github.com/LLMServe/dLoRA-artifact), vllm/engine/engine_manager.py, `select_engine` and
     `get_engine_req_model_cnt` with DISPATCH_MIG, its proactive dispatch; passes are those of asyncio, whose tasks take
-    turns, in vllm/engine/async_llm_engine.py, `run_engine_loop`.
-    Differs: a pass takes no time. The paper does not mention that dispatch blocks.
+    turns, in vllm/engine/async_llm_engine.py, `run_engine_loop`. The paper does not mention that dispatch blocks.
+    Differs: a pass takes no time. The router counts a request from its dispatch on, the artifact from when it is added.
+    A request that comes while others are added joins the same iteration. To tell an engine which requests have
+    finished takes no passes.
     """
 
     def __init__(self, scenario: Scenario, fleet: Fleet, dispatcher: Dispatcher) -> None:
         self._fleet, self._clock = fleet, fleet.clock
         self._call_s = scenario.calibration.coefficients.get("front_end.per_call_s", 0.0)
-        self._dispatch, dispatcher.arrive = dispatcher.arrive, self.arrive
+        self._dispatcher = dispatcher
+        dispatcher.let_wait(self.arrive)
         dispatcher.on_assign += (self._assigned,)
         for replica in fleet.replicas:
             replica.wake_event.callback = partial(self._boundary, replica)
@@ -54,6 +57,8 @@ class BlockingDispatch:
         """A request arrives: it is dispatched when all replicas have answered."""
         self._fleet.unassigned.append(Handoff(request))
         if not self._busy:
+            for replica in self._fleet.replicas:
+                replica.interrupt()  # a boundary of this moment comes first
             self._resume_at(self._clock.now, self._go_on)
 
     def _boundary(self, replica: Replica) -> None:
@@ -124,4 +129,4 @@ class BlockingDispatch:
         self._go_on()
 
     def _dispatch_next(self) -> None:
-        self._dispatch(self._fleet.unassigned.pop(0).request)
+        self._dispatcher.dispatch(self._fleet.unassigned.pop(0).request)

@@ -52,7 +52,7 @@ class Dispatcher:
             self.rate_limiter = limiter = RateLimiter(scenario.cluster)
             self.arrive = partial(self._arrive_within, limiter)
         self._outstanding = fleet.outstanding.data  # one number is written faster so than through numpy
-        self._dispatch = self._dispatch_or_overflow if limited else self.dispatch
+        self._dispatch: Callable[[Request], object] = self.dispatch
         self._arriving: Iterator[Request] = iter(())
         self._next: Request | None = None
         self._arrival = Event(ARRIVAL, 0, self._next_arrival)
@@ -81,6 +81,10 @@ class Dispatcher:
             )
         )
 
+    def let_wait(self, begin: Callable[[Request], object]) -> None:
+        """Call this with each request that arrives and is not rejected; it has to `dispatch` the request later."""
+        self._dispatch = begin
+
     def play(self, requests: Iterable[Request]) -> None:
         """Dispatch each request at its arrival; they are in order of time."""
         self._arriving = iter(requests)
@@ -106,18 +110,17 @@ class Dispatcher:
     def _arrive(self, request: Request) -> None:
         for listener in self.on_arrive:
             listener(request)
-        self._dispatch(request)
+        if self.limit is None or not self._overflows(self.limit, request):
+            self._dispatch(request)
 
-    def _dispatch_or_overflow(self, request: Request) -> None:
-        """Dispatch a request, unless as many others are there as the cluster takes."""
-        assert self.limit is not None, "there is no limit to overflow"
-        reason = self.limit.refusal(request)
-        if not reason:
-            self.dispatch(request)
-            return
-        self._recorder.reject(request, -1, self._clock.now, reason)
-        for listener in self.on_overflow:
-            listener(-1, request)
+    def _overflows(self, limit: OutstandingLimit, request: Request) -> bool:
+        """Reject a request if as many others are there as the cluster takes; return whether it is rejected."""
+        reason = limit.refusal(request)
+        if reason:
+            self._recorder.reject(request, -1, self._clock.now, reason)
+            for listener in self.on_overflow:
+                listener(-1, request)
+        return bool(reason)
 
     def dispatch(self, request: Request, handoff: Handoff | None = None) -> int | None:
         """Give a request to the replica that the router chooses; return which, None: none now, or ever.

@@ -25,7 +25,8 @@ class Fleet:
 
     A replica is `open`, and takes requests, if it is `alive` (its host has not failed) and `on` (neither switched off
     nor draining). `booting` are those that will be on, by the number of the boot. While no replica is open, requests
-    are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`.
+    are `unassigned` as long as one `is_expected`: `returning` failed hosts will come back, or the fleet `grows`. So are
+    those that wait until a router that asks has its answers.
     `arrived`: a request has arrived since the autoscaler was last asked. `desired`: how many replicas it wants, and
     `scaled`: the times and numbers by which it has changed that, in order.
     `on_replace` is called with each replica in whose place an empty one was put. `adapters` are those of each replica,

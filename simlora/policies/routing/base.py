@@ -23,8 +23,9 @@ class Router:
     are like: requests may be routed ahead, so that replicas can be simulated one after the other, and on several cores.
 
     `status_every_s` is the age of what replicas report where `cluster.status_every_s` does not say it; None: always
-    current. Before each decision, a router that `asks` calls all replicas, and none begins an iteration until all have
-    answered (engine/cluster/blocking_dispatch.py).
+    current. Before each decision, a router that `asks` calls all replicas, each for the calibration's
+    `front_end.per_call_s` (0 where it has none), and none begins an iteration until all have answered
+    (engine/cluster/blocking_dispatch.py).
     """
 
     informed: ClassVar[bool] = False
