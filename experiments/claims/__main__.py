@@ -57,14 +57,16 @@ def notes(rows: Sequence[Row], have: Mapping[str, Path]) -> list[str]:
 
 
 def conditions(folder: Path) -> dict[str, str]:
-    """Return under which conditions claims come out, by claim, as far as that was looked for."""
-    found = {}
+    """Return under which conditions claims come out, by claim, as far as that was looked for.
+
+    Of a claim of which only a part was looked for it says which.
+    """
+    found: dict[str, str] = {}
     for path in sorted(folder.glob("*.json")):
         claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
-        found |= {
-            name: claim["true_under"] + (" (fitted)" if claim["fitted"] else "")
-            for name, claim in claims.items()
-        }
+        for name, claim in claims.items():
+            found[name] = claim["true_under"] + (" (fitted)" if claim["fitted"] else "")
+            found |= dict.fromkeys(claim["part_of"], f"its part {name}: {found[name]}")
     return found
 
 

@@ -1,10 +1,9 @@
 """Gaussian processes that stand for the simulator, and which settings the fitted claims leave by them.
 
 There is a process for t of every number of a claim, over the unknowns. A weight is given to each of many settings drawn
-over the ranges. Each claim is taken to be met with an error of its own, of a standard deviation s of t that is unknown
-too: what the simulator leaves out. s has the same prior weight in every factor from LEAST to MOST, and is averaged
-over, claim by claim: a claim that no setting explains thus weighs little, and does not make the others say less. The
-numbers of a claim count together as one, as they are of the same runs.
+over the ranges. Each claim is taken to be met with an error of its own, of a standard deviation s of t: what the
+simulator leaves out. s is what the setting that fits best leaves of the claim, and LEAST at least: a claim that no
+setting explains thus weighs little. The numbers of a claim count together as one, as they are of the same runs.
 """
 
 from __future__ import annotations
@@ -147,8 +146,7 @@ def _process(rows: Floats, values: Floats, theta: Sequence[float] = ()) -> Gauss
         return process.fit(rows, values)
 
 
-DRAWN, LEAST, MOST, STEPS = 1 << 13, 0.05, 2.0, 12
-SPREADS = np.geomspace(LEAST, MOST, STEPS)
+DRAWN, LEAST = 1 << 13, 0.05
 SEED = 1
 BINS = 10
 TELLS_BITS = 0.2
@@ -157,11 +155,11 @@ TELLS_BITS = 0.2
 
 @dataclass(frozen=True)
 class Posterior:
-    """Settings, their weights `[settings]`, which sum to 1, and the mean of s by claim."""
+    """Settings, their weights `[settings]`, which sum to 1, and the error s that each claim is taken to have."""
 
     settings: Sequence[Setting]
     weights: Floats
-    spreads: Mapping[str, float]
+    assumed: Mapping[str, float]
 
     def interval(self, unknown: Unknown) -> tuple[float, float]:
         """Return the 90 % interval of an unknown with a range."""
@@ -198,19 +196,13 @@ class Posterior:
         return [self.settings[int(index)] for index in rng.choice(len(self.settings), count, p=self.weights)]
 
 
-def posterior(unknowns: Unknowns, emulator: Emulator) -> Posterior:
-    """Return what the fitted claims leave of the ranges."""
+def posterior(unknowns: Unknowns, emulator: Emulator, left: Mapping[str, float]) -> Posterior:
+    """Return what the fitted claims leave of the ranges; `left` is what the best setting leaves of t, by claim."""
     settings = design(unknowns, DRAWN, SEED)[1:]
-    found = emulator.differences(settings)
-    likelihoods = {claim.id: _likelihoods(*found[claim.id]) for claim in unknowns.fitted}
-    total = np.sum([libm.log(each.mean(0)) for each in likelihoods.values()], axis=0)
+    assumed = {claim.id: max(left[claim.id], LEAST) for claim in unknowns.fitted}
+    total = np.zeros(len(settings))
+    for name, (mean, deviation) in emulator.differences(settings).items():
+        variance = deviation**2 + assumed[name] ** 2
+        total -= 0.5 * np.mean(mean**2 / variance + libm.log(variance), axis=1)
     weights = libm.exp(total - total.max())
-    weights /= weights.sum()
-    spreads = {name: float(SPREADS @ (each / each.sum(0) @ weights)) for name, each in likelihoods.items()}
-    return Posterior(settings, weights, spreads)
-
-
-def _likelihoods(mean: Floats, deviation: Floats) -> Floats:
-    """Return the likelihood of one claim for each s, up to a factor, `[STEPS, settings]`."""
-    variance = deviation**2 + SPREADS[:, None, None] ** 2
-    return libm.exp(-0.5 * np.mean(mean**2 / variance + libm.log(variance), axis=2))
+    return Posterior(settings, weights / weights.sum(), assumed)

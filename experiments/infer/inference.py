@@ -1,6 +1,7 @@
 """An inference from beginning to end: settings, an emulator, what is left of the ranges, and what that predicts.
 
-A claim comes out under a setting by the mean of each number over seeds, never by one lucky run.
+A claim comes out under a setting by the mean of each number over seeds, and a standard error more, never by one lucky
+run.
 """
 
 from __future__ import annotations
@@ -26,23 +27,58 @@ PROMISING = 2
 
 
 def off_by(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ()) -> dict[Key, float]:
-    """Return the largest difference of t of a claim's numbers, each the mean over seeds, by setting.
+    """Return the largest difference of t of a claim's numbers, by setting: the mean over seeds and its standard error.
 
-    With `seeds` only settings that have all of them, and the mean is over these; otherwise over those that there are.
+    `seeds` as in by_seed.
     """
-    return {setting: float(np.abs(mean).max()) for setting, mean in means(claim, found, seeds).items()}
+    return {
+        setting: float((np.abs(each.mean(0)) + standard_error(each)).max())
+        for setting, each in by_seed(claim, found, seeds).items()
+    }
 
 
-def means(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ()) -> dict[Key, Floats]:
-    """Return the differences of t of a claim's numbers, each the mean over seeds, by setting; `seeds` as in off_by."""
-    by_setting: dict[Key, dict[int, list[float]]] = {}
+def standard_error(differences: Floats) -> Floats:
+    """Return the standard error of the mean over seeds, of differences `[seeds, numbers]`; 0 of a single seed."""
+    count = len(differences)
+    return differences.std(0, ddof=1) / np.sqrt(count) if count > 1 else np.zeros(differences.shape[1])
+
+
+def means(claim: Claim, found: Iterable[Evaluation]) -> dict[Key, Floats]:
+    """Return the differences of t of a claim's numbers, each the mean over seeds, by setting."""
+    return {setting: each.mean(0) for setting, each in by_seed(claim, found).items()}
+
+
+def by_seed(claim: Claim, found: Iterable[Evaluation], seeds: Sequence[int] = ()) -> dict[Key, Floats]:
+    """Return the differences of t of a claim, `[seeds, numbers]`, by setting.
+
+    With `seeds` only settings that have all of them, and these seeds alone; otherwise those that there are.
+    """
+    by_setting: dict[Key, dict[int, Floats]] = {}
     for one in found:
         if claim.id in one.numbers:
-            by_setting.setdefault(one.place.setting, {})[one.place.seed] = [*differences(claim, one)]
+            by_setting.setdefault(one.place.setting, {})[one.place.seed] = differences(claim, one)
     return {
-        setting: np.mean([having[seed] for seed in seeds or sorted(having)], axis=0)
+        setting: np.stack([having[seed] for seed in seeds or sorted(having)])
         for setting, having in by_setting.items()
         if having.keys() >= {*seeds}
+    }
+
+
+def fittest(unknowns: Unknowns, searched: Sequence[Evaluation]) -> list[Key]:
+    """Return the settings that were searched for, those first that fit best by the fitted claims alone."""
+    of = [means(claim, searched) for claim in unknowns.fitted]
+    return sorted(of[0], key=lambda setting: np.mean([np.mean(one[setting] ** 2) for one in of]))
+
+
+def best_of(ordered: Sequence[Key]) -> Sequence[Key]:
+    """Return the share BEST of settings that are ordered."""
+    return ordered[: int(np.ceil(BEST * len(ordered)))]
+
+
+def left_by(unknowns: Unknowns, searched: Sequence[Evaluation], setting: Key) -> dict[str, float]:
+    """Return what a setting leaves of t, by fitted claim: the root of the mean square over its numbers."""
+    return {
+        claim.id: float(np.sqrt(np.mean(means(claim, searched)[setting] ** 2))) for claim in unknowns.fitted
     }
 
 
@@ -150,16 +186,19 @@ class Predicted:
 
 
 DECIDED, BEST, RESAMPLED = 0.9, 0.1, 2000
-"""Share of the settings drawn that decides whether they predict better or worse than the defaults; share of all
-settings that count as those that fit best; samples of the bootstrap."""
+"""Share of the settings drawn that decides whether they predict better or worse than the defaults; share of the
+settings searched that count as those that fit best; samples of the bootstrap."""
 
 
-def decided(better: float) -> str:
-    """Return whether settings predict better or worse than the defaults, `better` of them with a smaller error."""
-    return "better" if better >= DECIDED else "worse" if 1 - better >= DECIDED else UNDECIDED
+def decided(errors: Floats, default: float) -> str:
+    """Return whether settings that were drawn predict better or worse than the defaults; FEWEST settings decide."""
+    better, worse = np.mean(errors < default), np.mean(errors >= default)
+    if len(errors) < FEWEST or max(better, worse) < DECIDED:
+        return UNDECIDED
+    return "better" if better >= DECIDED else "worse"
 
 
-UNDECIDED = "undecided"
+UNDECIDED, FEWEST = "undecided", 20
 
 
 @dataclass(frozen=True)
@@ -167,11 +206,12 @@ class Agreement:
     """Whether settings that fit better also predict better: median error factors of claims fitted and held back.
 
     Of each setting but the defaults at which all claims were simulated; each number is the mean over the setting's
-    seeds.
+    seeds. `best` has the errors of claims held back of the settings that fit best.
     """
 
     fitted: Floats
     judged: Floats
+    best: Floats
 
     @property
     def correlation(self) -> tuple[float, float, float]:
@@ -182,20 +222,14 @@ class Agreement:
         low, high = np.nanquantile(resampled, (0.05, 0.95))
         return _correlation(self.fitted, self.judged), float(low), float(high)
 
-    @property
-    def best(self) -> Floats:
-        """The errors of claims held back of the tenth of the settings that fits best by the fitted claims alone."""
-        count = int(np.ceil(BEST * len(self.fitted)))
-        return self.judged[np.argsort(self.fitted, kind="stable")[:count]]
-
 
 def _correlation(one: Floats, other: Floats) -> float:
     first, second = rankdata(one), rankdata(other)
     return float(np.corrcoef(first, second)[0, 1]) if np.ptp(first) and np.ptp(second) else np.nan
 
 
-def agreement(unknowns: Unknowns, found: Sequence[Evaluation]) -> Agreement:
-    """Return the errors of the settings at which all claims were simulated."""
+def agreement(unknowns: Unknowns, found: Sequence[Evaluation], best: Sequence[Key]) -> Agreement:
+    """Return the errors of the settings at which all claims were simulated, and of those that fit best."""
     fitted, judged = (
         [means(claim, found) for claim in claims] for claims in (unknowns.fitted, unknowns.judged)
     )
@@ -203,11 +237,11 @@ def agreement(unknowns: Unknowns, found: Sequence[Evaluation]) -> Agreement:
     defaults = place(unknowns.defaults, 0).setting
     settings = [each for each in every[0] if each != defaults and all(each in one for one in every)]
 
-    def errors(claims: Sequence[dict[Key, Floats]]) -> Floats:
+    def errors(claims: Sequence[dict[Key, Floats]], settings: Sequence[Key]) -> Floats:
         of = [np.median(factor(np.concatenate([one[each] for one in claims]))) for each in settings]
         return np.asarray(of)
 
-    return Agreement(errors(fitted), errors(judged))
+    return Agreement(errors(fitted, settings), errors(judged, settings), errors(judged, best))
 
 
 @dataclass(frozen=True)
@@ -219,6 +253,7 @@ class Inference:
     emulated: Mapping[str, LeftOut]
     predicted: Sequence[Predicted]
     simulated: Simulated
+    best: Sequence[Key]
     agreement: Agreement
     kernels: Kernels
 
@@ -237,12 +272,16 @@ class Inference:
         """How long they took, one after the other."""
         return sum(sum(one.seconds.values()) for one in self.simulated.all)
 
-    def factors(self, fitted: bool, default: bool) -> Floats:
+    @property
+    def draws(self) -> int:
+        """How many settings were drawn from what is left."""
+        return len(self.simulated.left) // len(SEEDS) - 1
+
+    def factors(self, chosen: Sequence[Predicted], default: bool) -> Floats:
         """Return the median error factor over numbers of claims, for each setting that is left, or for the defaults.
 
         Of each setting seeds are averaged first.
         """
-        chosen = [one for one in self.predicted if one.fitted == fitted]
         if default:
             return np.median(factor(np.concatenate([one.default.mean(0) for one in chosen])))[None]
         means = [one.left.reshape(-1, len(SEEDS), one.left.shape[1]).mean(1) for one in chosen]
@@ -263,8 +302,12 @@ def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
         "design: settings and seeds",
     )
     searched = even + optimised(evaluated, even, budget.search, seeds)
+    best = best_of(fittest(unknowns, searched))
+    evaluated(
+        with_seeds([dict(each) for each in best], seeds, every), "those that fit best: settings and seeds"
+    )
     emulator = Emulator(unknowns, unknowns.fitted, searched)
-    found = posterior(unknowns, emulator)
+    found = posterior(unknowns, emulator, left_by(unknowns, searched, best[0]))
     ends = with_seeds([unknowns.defaults, *found.drawn(budget.draws)], SEEDS, every)
     left = evaluated(ends, "what is left: settings and seeds")
     for turn in range(budget.rounds):
@@ -273,16 +316,20 @@ def infer(evaluated: Evaluator, tell: Callable[[str], None]) -> Inference:
     likely = promising(unknowns, claims, evaluated.all)
     evaluated(_alone(likely, SEEDS), "seed by seed: settings and seeds")
     simulated = Simulated(searched, left, evaluated.all, fingerprint(unknowns))
-    return _inference(unknowns, emulator, found, simulated)
+    return _inference(unknowns, emulator, found, simulated, best)
 
 
 def infer_again(unknowns: Unknowns, simulated: Simulated, kernels: Kernels | None = None) -> Inference:
     """Return what the claims say of the unknowns by what was simulated before; `kernels` as in Emulator."""
     emulator = Emulator(unknowns, unknowns.fitted, simulated.searched, kernels)
-    return _inference(unknowns, emulator, posterior(unknowns, emulator), simulated)
+    best = best_of(fittest(unknowns, simulated.searched))
+    found = posterior(unknowns, emulator, left_by(unknowns, simulated.searched, best[0]))
+    return _inference(unknowns, emulator, found, simulated, best)
 
 
-def _inference(unknowns: Unknowns, emulator: Emulator, found: Posterior, simulated: Simulated) -> Inference:
+def _inference(
+    unknowns: Unknowns, emulator: Emulator, found: Posterior, simulated: Simulated, best: Sequence[Key]
+) -> Inference:
     default, drawn = simulated.left[: len(SEEDS)], simulated.left[len(SEEDS) :]
     return Inference(
         unknowns,
@@ -294,7 +341,8 @@ def _inference(unknowns: Unknowns, emulator: Emulator, found: Posterior, simulat
             for claim in claims
         ],
         simulated,
-        agreement(unknowns, simulated.all),
+        best,
+        agreement(unknowns, simulated.all, best),
         emulator.kernels,
     )
 
@@ -305,10 +353,11 @@ def _alone(chosen: Iterable[tuple[Claim, Setting]], seeds: Sequence[int]) -> lis
 
 
 def _cost(unknowns: Unknowns, default: Evaluation) -> str:
-    """Say how long it takes at most, by what each claim takes with the defaults."""
+    """Say how long it takes, by what each claim takes with the defaults."""
     budget = unknowns.budget
     alone = budget.seeds * (budget.design - min(budget.judged, budget.design) + budget.search)
-    every = budget.seeds * (1 + min(budget.judged, budget.design)) + len(SEEDS) * (1 + budget.draws)
+    best = int(np.ceil(BEST * (1 + budget.design + budget.search)))
+    every = budget.seeds * (1 + min(budget.judged, budget.design) + best) + len(SEEDS) * (1 + budget.draws)
     each = budget.seeds * budget.rounds + len(SEEDS) * PROMISING
     all_s = sum(default.seconds.values())
     fitted_s = sum(default.seconds.get(claim.id, 0.0) for claim in (*unknowns.fitted, *unknowns.beside))
@@ -316,7 +365,8 @@ def _cost(unknowns: Unknowns, default: Evaluation) -> str:
     return (
         f"{alone} settings for the claims that are fitted ({fitted_s:.0f} s of one core with the defaults), {every} "
         f"for all claims ({sum(default.runs.values())} runs, {all_s:.0f} s), and up to {each} for each claim by "
-        f"itself: at most {minutes:.0f} minutes of one core, less what is kept already"
+        f"itself: about {minutes:.0f} minutes of one core, less what is kept already, and more where a setting is "
+        "slower than the defaults"
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.claims.verdicts import shown
 from experiments.infer.conditions import factor
 from experiments.infer.emulating import TELLS_BITS
-from experiments.infer.inference import BEST, DECIDED, SEEDS, UNDECIDED, Inference, Predicted, decided
+from experiments.infer.inference import BEST, DECIDED, FEWEST, SEEDS, Inference, Predicted, decided
 from experiments.infer.unknowns import Setting, Unknown, Unknowns
 from experiments.studies.markdown import lines, page, table
 
@@ -66,13 +66,12 @@ def rest(found: Inference, unknown: Unknown) -> str:
 
 def summary(found: Inference) -> list[str]:
     """Return sentences: what was simulated, and whether the settings that are left predict better than the defaults."""
-    judged = [one for one in found.predicted if not one.fitted]
-    numbers = [inside for one in judged for inside in one.within()]
+    numbers = [inside for one in held_back(found) for inside in one.within()]
     said = [
         f"{found.settings} settings, {len(found.simulated.all)} with their seeds, {found.runs:,} runs, which took "
         f"{found.seconds / 60:.0f} minutes of one core.",
-        "What no setting explains of each claim fitted (s): "
-        + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.spreads.items())
+        "Each claim fitted is taken to have the error (s) that the setting which fits best leaves of it: "
+        + ", ".join(f"{name} {100 * math.expm1(s):.0f} %" for name, s in found.left.assumed.items())
         + ".",
         "Gaussian processes stand for the simulator between the settings that were simulated. Of one that is left out "
         "they predict the number within a median factor of "
@@ -82,33 +81,48 @@ def summary(found: Inference) -> list[str]:
         )
         + ".",
     ]
-    for fitted, name in ((True, "fitted"), (False, "held back")):
-        default = float(found.factors(fitted, default=True)[0])
-        left = found.factors(fitted, default=False)
+    for name, chosen in groups(found).items():
+        default, left = float(found.factors(chosen, default=True)[0]), found.factors(chosen, default=False)
         low, middle, high = np.quantile(left, (0.05, 0.5, 0.95))
         said.append(
-            f"Claims {name}: the median error factor is {default:.2f} with the defaults and {middle:.2f} "
-            f"({low:.2f} to {high:.2f}) with the settings that are left; {np.mean(left < default):.0%} of these are "
-            "better than the defaults."
+            f"{name}: the median error factor is {default:.2f} with the defaults and {middle:.2f} "
+            f"({low:.2f} to {high:.2f}) with {found.draws} settings that are left; {np.mean(left < default):.0%} of "
+            "these are better than the defaults."
         )
     said.append(f"{sum(numbers)} of the {len(numbers)} numbers held back lie in their predicted intervals.")
     return [*said, *verdict(found)]
 
 
+def held_back(found: Inference) -> list[Predicted]:
+    """Return the claims that are not fitted."""
+    return [one for one in found.predicted if not one.fitted]
+
+
+def groups(found: Inference) -> dict[str, list[Predicted]]:
+    """Return the claims that are fitted, those held back, and of these those of the board and of unknowns.yaml."""
+    judged = held_back(found)
+    chosen = {
+        "Claims fitted": [one for one in found.predicted if one.fitted],
+        "Claims held back": judged,
+    }
+    own = [one for one in judged if one.claim in found.unknowns.own]
+    if 0 < len(own) < len(judged):
+        chosen["Of these, the claims of the board"] = [one for one in judged if one not in own]
+        chosen["Of these, the claims that unknowns.yaml states"] = own
+    return chosen
+
+
+def outcome(found: Inference) -> tuple[float, str]:
+    """Return the error factor of the defaults for claims held back, and whether what is left predicts them better."""
+    judged = held_back(found)
+    default = float(found.factors(judged, default=True)[0])
+    return default, decided(found.factors(judged, default=False), default)
+
+
 def verdict(found: Inference) -> Iterator[str]:
     """Yield whether the fitted claims help to predict those held back, by the rule that the page states."""
-    default = float(found.factors(fitted=False, default=True)[0])
-    better = float(np.mean(found.factors(fitted=False, default=False) < default))
-    outcome = decided(better)
-    yield (
-        f"Against the defaults: **{outcome}**"
-        + (
-            f", since {better:.0%} of the settings that are left predict better"
-            if outcome == UNDECIDED
-            else ""
-        )
-        + "."
-    )
+    default, against = outcome(found)
+    yield f"Against the defaults: **{against}**."
     correlation, low, high = found.agreement.correlation
     best = found.agreement.best
     least, middle, most = np.quantile(best, (0.05, 0.5, 0.95))
@@ -117,10 +131,19 @@ def verdict(found: Inference) -> Iterator[str]:
         f"have a rank correlation of {correlation:.2f} ({low:.2f} to {high:.2f})."
     )
     yield (
-        f"The {BEST:.0%} of these that fit best, {len(best)} in number, have an error factor of {middle:.2f} "
-        f"({least:.2f} to {most:.2f}) for claims held back; {np.mean(best < default):.0%} of them predict better than "
-        "the defaults."
+        f"The {BEST:.0%} of the settings searched that fit best, {len(best)} in number, have an error factor of "
+        f"{middle:.2f} ({least:.2f} to {most:.2f}) for claims held back; {np.mean(best < default):.0%} of them predict "
+        "better than the defaults."
     )
+
+
+def fit_best(found: Inference, unknown: Unknown) -> str:
+    """Return the least and the greatest value of an unknown in the settings that fit best, or its choices there."""
+    values = [dict(each)[unknown.name] for each in found.best]
+    if unknown.choices:
+        return ", ".join(f"{choice} {values.count(choice) / len(values):.0%}" for choice in unknown.choices)
+    low, high = min(map(float, values)), max(map(float, values))
+    return f"{low:.3g} to {high:.3g} {unknown.unit}".strip()
 
 
 def terminal(found: Inference) -> Iterator[str]:
@@ -130,6 +153,7 @@ def terminal(found: Inference) -> Iterator[str]:
         bits = found.left.bits(unknown)
         tells = f"{bits:.2f} bits" + ("" if bits >= TELLS_BITS else ": the claims tell nothing about it")
         yield f"{unknown.name:<{wide}}  {ranged(unknown)} -> {rest(found, unknown)}  ({tells})"
+        yield f"{'':<{wide}}  in the settings that fit best {fit_best(found, unknown)}"
     for one in found.predicted:
         yield f"{'fitted' if one.fitted else 'judged'}  {one.claim.id}: published {shown(one.numbers)}"
         yield f"    defaults {shown(one.as_they_are())}; predicted {_intervals(one)}; within: {_inside(one)}"
@@ -151,6 +175,7 @@ def markdown(found: Inference, picture: str, command: str) -> str:
         sources=found.simulated.sources,
         decided=f"{DECIDED:.0%}",
         undecided=f"{1 - DECIDED:.0%}",
+        fewest=FEWEST,
         best=f"{BEST:.0%}",
         summary="\n".join(f"* {sentence}" for sentence in summary(found)),
         picture=picture,
@@ -163,7 +188,6 @@ def markdown(found: Inference, picture: str, command: str) -> str:
 def as_json(found: Inference) -> dict[str, Any]:
     """Return what the board of claims reads, and what other tools may."""
     unknowns = found.unknowns
-    default, left = (found.factors(fitted=False, default=of) for of in (True, False))
     return {
         "paper": unknowns.paper,
         "budget": vars(unknowns.budget),
@@ -171,7 +195,7 @@ def as_json(found: Inference) -> dict[str, Any]:
         "runs": found.runs,
         "sources": found.simulated.sources,
         "held_back": {
-            "against_defaults": decided(float(np.mean(left < default))),
+            "against_defaults": outcome(found)[1],
             "rank_correlation": _rounded(found.agreement.correlation),
             "best_fitting": _rounded(np.quantile(found.agreement.best, (0.5, 0.05, 0.95))),
         },
@@ -184,6 +208,7 @@ def as_json(found: Inference) -> dict[str, Any]:
                 "left": {choice: round(share, 4) for choice, share in found.left.shares(unknown).items()}
                 if unknown.choices
                 else _rounded(found.left.interval(unknown)),
+                "fit_best": fit_best(found, unknown),
                 "bits": round(found.left.bits(unknown), 3),
             }
             for unknown in unknowns.unknowns
@@ -191,6 +216,7 @@ def as_json(found: Inference) -> dict[str, Any]:
         "claims": {
             one.claim.id: {
                 "fitted": one.fitted,
+                "part_of": [*unknowns.parts.get(one.claim.id, ())],
                 "published": one.numbers,
                 "defaults": _rounded(one.as_they_are()),
                 "predicted": [_rounded(interval) for interval in one.interval()],
@@ -209,6 +235,7 @@ def _unknown(found: Inference, unknown: Unknown) -> tuple[str, ...]:
         ranged(unknown),
         shown(unknown.default),
         rest(found, unknown),
+        fit_best(found, unknown),
         f"{bits:.2f}" if bits >= TELLS_BITS else f"{bits:.2f} (nothing)",
         unknown.says,
     )

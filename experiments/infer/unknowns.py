@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,9 @@ class Unknowns:
     """A question to a paper: the unknowns, the claims that are fitted, and those that are held back to be judged.
 
     `beside`: numbers that are simulated wherever the fitted claims are. The table has them; they are neither fitted nor
-    judged. `question`: the name of the question, if it is not the paper's main one.
+    judged. `question`: the name of the question, if it is not the paper's main one. `own`: claims that unknowns.yaml
+    states itself, such as measurements of an artifact; the others are on the board of claims. `parts`: of which claims
+    of the board such a claim is a part, which takes less to simulate.
     """
 
     paper: str
@@ -136,6 +138,8 @@ class Unknowns:
     budget: Budget
     beside: Sequence[Claim] = ()
     question: str = ""
+    own: Sequence[Claim] = ()
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def claims(self) -> list[Claim]:
@@ -188,7 +192,13 @@ def read(folder: Path, fit: Sequence[str] = ()) -> Unknowns:
     tree = check(load(path), str(path), ("unknowns", "fit", "judge"), ("claims", "budget", "questions"))
     studies = read_all(folder)
     claims = {one.id: one for one in claim.read(folder / "claims.yaml", studies)}
-    own = claim.entries(tree.get("claims", []), path, studies, [])
+    parts, entries = {}, []
+    for number, entry in enumerate(tree.get("claims", []), 1):
+        place = f"{path}: claim {number}: part_of"
+        whole = [known(name, claims, place) for name in listed(entry.pop("part_of", []))]
+        parts[entry.get("id", "")] = whole
+        entries.append(entry)
+    own = claim.entries(entries, path, studies, [])
     claims |= {one.id: one for one in own}
     questions = tree.get("questions", {})
 
@@ -220,6 +230,8 @@ def read(folder: Path, fit: Sequence[str] = ()) -> Unknowns:
         Budget(**check(asked.get("budget", {}), f"{path}: budget", (), tuple(Budget.__dataclass_fields__))),
         named(asked, "beside"),
         question,
+        own,
+        parts,
     )
 
 

@@ -125,7 +125,7 @@ def test_every_coefficient_says_where_it_is_from(name: str, published: bool) -> 
     [
         ("caraserve.calibration", [], CALIBRATIONS, 1),
         ("dlora.calibration", [], CALIBRATIONS, 3),
-        ("dlora.slower", [], slower.FOLDER, 5),
+        ("dlora.slower", [], slower.FOLDER, 6),
         ("fastlibra.calibration", [], CALIBRATIONS, len(fastlibra.SOURCES)),
         ("fastlibra.calibration", ["--peer-link", "nvlink_3_a800"], LINKED, len(fastlibra.SOURCES)),
         ("fastlibra.links", [], links.FOLDER, 3),
