@@ -25,6 +25,7 @@ from experiments.infer.evaluating import (
 from experiments.infer.inference import SEEDS, infer, infer_again
 from experiments.infer.saying import as_json, markdown, terminal
 from experiments.infer.searching import differences
+from experiments.infer.together import together
 from experiments.infer.unknowns import read
 from experiments.studies.command import JOBS, PROJECT, made, option, program
 from experiments.studies.look import write
@@ -110,6 +111,12 @@ def _kernels(path: Path, of: Simulated) -> Kernels | None:
         help="with --kept: simulate the defaults again, and print how far the table is off",
     ),
     option(
+        "--together",
+        metavar="CLAIM,…",
+        dest="joint",
+        help="print, by the table beside the page, how near its settings come to each of these claims, and to all",
+    ),
+    option(
         "--out",
         type=Path,
         help="where the page goes (default: docs/inferred, of a question a folder of its name there)",
@@ -120,7 +127,14 @@ def _kernels(path: Path, of: Simulated) -> Kernels | None:
     epilog=f"{HELP} What was simulated of a setting is kept as well, so that an interrupted inference goes on.",
 )
 def main(
-    paper: str | None, at: str | None, fit: str, kept: bool, check: bool, out: Path | None, jobs: int
+    paper: str | None,
+    at: str | None,
+    fit: str,
+    kept: bool,
+    check: bool,
+    joint: str | None,
+    out: Path | None,
+    jobs: int,
 ) -> None:
     """Infer, print and write."""
     if paper is None:
@@ -138,6 +152,12 @@ def main(
         )
     files = made(PAGES / unknowns.question if out is None else out) / unknowns.paper
     table = files.with_suffix(".csv")
+    if joint is not None:
+        claims = {claim.id: claim for claim in (*unknowns.claims, *unknowns.beside)}
+        chosen = [claims[known(name, claims, "--together")] for name in joint.split(",")]
+        for line in together(unknowns, chosen, read_table(unknowns, SEEDS, table).all):
+            print(line)
+        return
     if kept:
         simulated = read_table(unknowns, SEEDS, table)
         _print_doubt(evaluated, simulated, check)

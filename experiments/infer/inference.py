@@ -206,7 +206,7 @@ class Agreement:
     """Whether settings that fit better also predict better: median error factors of claims fitted and held back.
 
     Of each setting but the defaults at which all claims were simulated; each number is the mean over the setting's
-    seeds. `best` has the errors of claims held back of the settings that fit best.
+    seeds. `best` has the errors of claims held back of the settings that fit best, as far as these were simulated.
     """
 
     fitted: Floats
@@ -241,7 +241,8 @@ def agreement(unknowns: Unknowns, found: Sequence[Evaluation], best: Sequence[Ke
         of = [np.median(factor(np.concatenate([one[each] for one in claims]))) for each in settings]
         return np.asarray(of)
 
-    return Agreement(errors(fitted, settings), errors(judged, settings), errors(judged, best))
+    simulated = [each for each in best if all(each in one for one in judged)]
+    return Agreement(errors(fitted, settings), errors(judged, settings), errors(judged, simulated))
 
 
 @dataclass(frozen=True)

@@ -125,16 +125,17 @@ def verdict(found: Inference) -> Iterator[str]:
     yield f"Against the defaults: **{against}**."
     correlation, low, high = found.agreement.correlation
     best = found.agreement.best
-    least, middle, most = np.quantile(best, (0.05, 0.5, 0.95))
     yield (
         f"Of the {len(found.agreement.fitted)} settings with all claims, the errors of claims fitted and held back "
         f"have a rank correlation of {correlation:.2f} ({low:.2f} to {high:.2f})."
     )
-    yield (
-        f"The {BEST:.0%} of the settings searched that fit best, {len(best)} in number, have an error factor of "
-        f"{middle:.2f} ({least:.2f} to {most:.2f}) for claims held back; {np.mean(best < default):.0%} of them predict "
-        "better than the defaults."
-    )
+    if len(best):
+        least, middle, most = np.quantile(best, (0.05, 0.5, 0.95))
+        yield (
+            f"The settings that fit best are {len(found.best)}. The {len(best)} of them with claims held back have an "
+            f"error factor of {middle:.2f} ({least:.2f} to {most:.2f}) for these; {np.mean(best < default):.0%} of "
+            "them predict better than the defaults."
+        )
 
 
 def fit_best(found: Inference, unknown: Unknown) -> str:
@@ -197,7 +198,9 @@ def as_json(found: Inference) -> dict[str, Any]:
         "held_back": {
             "against_defaults": outcome(found)[1],
             "rank_correlation": _rounded(found.agreement.correlation),
-            "best_fitting": _rounded(np.quantile(found.agreement.best, (0.5, 0.05, 0.95))),
+            "best_fitting": _rounded(np.quantile(found.agreement.best, (0.5, 0.05, 0.95)))
+            if len(found.agreement.best)
+            else [],
         },
         "kernels": found.kernels,
         "seeds": list(SEEDS),

@@ -199,8 +199,8 @@ def test_the_interval_holds_the_condition_under_which_the_claim_was_made(
         if low <= setting["load_ms"] <= high
     )
     assert inside == pytest.approx(0.9, abs=0.05)
-    drawn = np.asarray([float(setting["load_ms"]) for setting in found.drawn(1000)])
-    assert np.mean((drawn >= low) & (drawn <= high)) == pytest.approx(inside, abs=0.02)
+    drawn = np.asarray([float(setting["load_ms"]) for setting in found.drawn(10_000)])
+    assert np.mean((drawn >= low) & (drawn <= high)) == pytest.approx(inside, abs=0.01)
 
 
 def test_a_claim_that_no_setting_explains_says_little(paper: Unknowns) -> None:
@@ -334,6 +334,23 @@ def test_no_number_hangs_on_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / str(number)).mkdir()
         found.add(fingerprint(read(a_paper(tmp_path / str(number) / "paper", text))))
     assert len(found) == 2
+
+
+def test_how_near_settings_come_to_claims_together(
+    inferred: Path, first: tuple[Path, dict[str, bytes]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the settings with all of them: the farthest number of the farthest claim counts."""
+    asked = ["paper", "--out", str(inferred), "--together"]
+    assert command.main([*asked, "rate-small,rate-large"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    off = [float(line.rpartition(" ")[2]) for line in lines]
+    assert [line.partition(":")[0] for line in lines] == ["rate-small", "rate-large", "all of them"]
+    assert off[2] >= max(off[:2])
+    rows = [*csv.DictReader(first[1]["csv"].decode().splitlines())]
+    both = {row["load_ms"] + row["answers"] + row["order"] for row in rows if row["rate-large 0"]}
+    assert f"of {len(both)} settings" in lines[2]
+    assert command.main([*asked, "rate-smal"]) == 2
+    assert "did you mean rate-small" in capsys.readouterr().err
 
 
 def test_claims_of_ones_own_are_fitted_into_a_folder_of_ones_own(
