@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,9 +114,8 @@ def under(unknowns: Unknowns, setting: Setting, seed: int, point: Point) -> Poin
                 coefficients[path] = (times * factor, plus + more)
     changed = replace(point, settings={**point.settings, **settings, "seed": seed})
     if coefficients:
-        path = _calibration(
-            _base(tuple(o for o in changed.overrides if not o.startswith(IRRELEVANT))), coefficients
-        )
+        base = _base(tuple(o for o in changed.overrides if not o.startswith(IRRELEVANT)))
+        path = _calibration(base, tuple(sorted(coefficients.items())), cache_dir())
         changed = replace(changed, settings={**changed.settings, "calibration": str(path)})
     return changed
 
@@ -141,11 +140,15 @@ def _text(base: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _calibration(base: str, coefficients: Mapping[str, tuple[float, float]]) -> Path:
-    """Return the file of a calibration with other coefficients, which is written where runs are kept."""
+@functools.lru_cache(maxsize=256)
+def _calibration(base: str, coefficients: Sequence[tuple[str, tuple[float, float]]], kept: Path) -> Path:
+    """Return the file of a calibration with other coefficients, which is written where runs are kept.
+
+    All runs of a setting ask for few of them, and YAML takes 40 ms.
+    """
     tree = yaml.safe_load(_text(base))
     changed = []
-    for path, (factor, more) in sorted(coefficients.items()):
+    for path, (factor, more) in coefficients:
         *names, last = path.split(".")
         node = tree
         for name in names:
@@ -162,7 +165,7 @@ def _calibration(base: str, coefficients: Mapping[str, tuple[float, float]]) -> 
         "coefficients": provenance.get("coefficients", {}) | {path: derived("assumed") for path in changed}
     }
     text = yaml.safe_dump(tree, sort_keys=False, width=110)
-    file = cache_dir() / "conditions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
+    file = kept / "conditions" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.yaml"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
         save(file, text)
