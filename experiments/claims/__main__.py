@@ -66,7 +66,7 @@ def conditions(folder: Path) -> dict[str, str]:
         claims = json.loads(path.read_text(encoding="utf-8"))["claims"]
         for name, claim in claims.items():
             found[name] = claim["true_under"] + (" (fitted)" if claim["fitted"] else "")
-            found |= dict.fromkeys(claim["part_of"], f"its part {name}: {found[name]}")
+            found |= dict.fromkeys(claim.get("part_of", ()), f"its part {name}: {found[name]}")
     return found
 
 

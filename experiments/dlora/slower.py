@@ -1,10 +1,10 @@
 """Calibrations of what was not measured: `python -m experiments.dlora.slower [--out FOLDER]`.
 
-`plus_4ms` to `plus_12ms` are dLoRA's Llama-2-7B with iterations that take so much longer, merged or not, prefill or
-decode: as if Python, Ray and the client, which the profiled 15 and 27 ms leave out, took it. `plus_15ms_slow_calls`
-also has calls to a replica that take 1.5 ms. `example` is that of
-section 4.2: an iteration takes 50 ms merged and 100 ms unmerged, a switch 100 ms. `70b_link_*` is Llama-2-70B where
-weights come from host memory at so many GB/s to each GPU, as from memory that is not pinned.
+`plus_*ms` are dLoRA's Llama-2-7B with iterations that take so much longer, merged or not, prefill or decode: as if
+Python, Ray and the client, which the profiled 15 and 27 ms leave out, took it; with `slow_calls` calls to replicas take
+longer, too. `example` is that of section 4.2: an iteration takes 50 ms merged and 100 ms unmerged, a switch 100 ms.
+`70b_link_*` is Llama-2-70B where weights come from host memory at so many GB/s to each GPU, as from memory that is not
+pinned.
 """
 
 from __future__ import annotations

@@ -169,8 +169,14 @@ def _digest(folder: Path) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
+    """Return what an evaluation hangs on besides simlora: all but what-ifs, which no claim is about."""
     folders = [folder, *(Path(package.__path__[0]) for package in (experiments.claims, experiments.studies))]
-    files = [path for each in folders for path in sorted(each.rglob("*")) if path.suffix in (".py", ".yaml")]
+    files = [
+        path
+        for each in folders
+        for path in sorted(each.rglob("*"))
+        if path.suffix in (".py", ".yaml") and not path.relative_to(each).parts[0].startswith("what_if")
+    ]
     return [*files, *(Path(module.__file__) for module in (conditions, reading))]
 
 

@@ -325,7 +325,7 @@ def test_a_table_says_which_sources_simulated_it_and_kept_warns_if_they_have_cha
     assert "rate-small: off by a factor of 1.000" in said.out
 
 
-def test_no_number_hangs_on_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_number_hangs_on_a_title_or_a_what_if(tmp_path: Path) -> None:
     """A range counts."""
     found = set()
     for number, text in enumerate(
@@ -334,6 +334,10 @@ def test_no_number_hangs_on_a_title(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / str(number)).mkdir()
         found.add(fingerprint(read(a_paper(tmp_path / str(number) / "paper", text))))
     assert len(found) == 2
+    paper = tmp_path / "2" / "paper"
+    (paper / "what_if").mkdir()
+    (paper / "what_if" / "sheet.yaml").write_text("files: {}\n")
+    assert fingerprint(read(paper)) in found
 
 
 def test_how_near_settings_come_to_claims_together(
