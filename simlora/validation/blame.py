@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -173,9 +174,14 @@ def _left(measured: Mapping[str, Any], outcome: Outcome) -> float:
 
 
 def _file(folder: Path, calibration: Calibration, part: str, octave: float) -> Path:
-    """Write a calibration of which one part takes 2^octave times as long; return its file."""
+    """Write a calibration of which one part takes 2^octave times as long; return its file.
+
+    Its name has a hash of its text: the folder may have files of another calibration, from a validation before.
+    """
     factor = 2.0**octave
-    path = folder / f"{part.replace(' ', '_')}_x{factor:.4f}.yaml"
+    text = text_of(scaled(calibration, part, factor), digits=17)
+    named = hashlib.sha256(text.encode()).hexdigest()[:8]
+    path = folder / f"{part.replace(' ', '_')}_x{factor:.4f}_{named}.yaml"
     if not path.exists():
-        save(path, text_of(scaled(calibration, part, factor), digits=17))
+        save(path, text)
     return path

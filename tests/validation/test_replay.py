@@ -13,6 +13,7 @@ from experiments.validation.server import BUSY, CONFIG, EIGHT, SERVER, TRAFFIC, 
 from simlora.calibrate.scaling import HOST_TIME, LORA, PROMPTS, parts_of, scaled, with_host
 from simlora.config.engine_flags import TODAY
 from simlora.core.errors import InputError
+from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
 from simlora.validation import blame
 from simlora.validation.measured import Unsaid, read_measured
@@ -78,6 +79,13 @@ def test_the_part_that_differs_is_blamed_by_its_factor(tmp_path, monkeypatch):
         f"No other value of one flag leaves clearly less of the error; {len(found.flags)} were tried."
         in found.text()
     )
+
+
+def test_a_part_is_tried_with_this_calibration_whatever_an_earlier_validation_has_left(tmp_path):
+    for name in ("h100_64g-llama_3_1_8b-tp1-vllm", "h100_64g-qwen_2_5_7b-tp1-vllm"):
+        calibration = calibrations.load(name)
+        path = blame._file(tmp_path, calibration, LORA, 1.0)
+        assert calibrations.load(str(path)).coefficients == scaled(calibration, LORA, 2.0).coefficients
 
 
 def test_a_flag_that_differs_is_blamed_before_any_part_of_the_calibration(tmp_path, monkeypatch):
