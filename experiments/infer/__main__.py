@@ -22,7 +22,7 @@ from experiments.infer.evaluating import (
     read_table,
     write_table,
 )
-from experiments.infer.inference import SEEDS, infer, infer_again
+from experiments.infer.inference import SEEDS, drawn_alike, infer, infer_again
 from experiments.infer.saying import as_json, markdown, terminal
 from experiments.infer.searching import differences
 from experiments.infer.together import together
@@ -162,6 +162,12 @@ def main(
         simulated = read_table(unknowns, SEEDS, table)
         _print_doubt(evaluated, simulated, check)
         found = infer_again(unknowns, simulated, _kernels(files.with_suffix(".json"), simulated))
+        if not drawn_alike(found):
+            print(
+                "warning: the table's settings were drawn by another rule than the one that weighs them now; "
+                "infer anew",
+                file=sys.stderr,
+            )
     else:
         found = infer(evaluated, lambda text: print(text, flush=True))
     for line in terminal(found):

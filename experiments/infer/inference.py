@@ -328,6 +328,14 @@ def infer_again(unknowns: Unknowns, simulated: Simulated, kernels: Kernels | Non
     return _inference(unknowns, emulator, found, simulated, best)
 
 
+def drawn_alike(found: Inference) -> bool:
+    """Whether the settings that were simulated as drawn are those that the posterior draws."""
+    drawn = [place(setting, SEEDS[0]).setting for setting in found.left.drawn(found.draws)]
+    return sorted(drawn) == sorted(
+        one.place.setting for one in found.simulated.left[len(SEEDS) :: len(SEEDS)]
+    )
+
+
 def _inference(
     unknowns: Unknowns, emulator: Emulator, found: Posterior, simulated: Simulated, best: Sequence[Key]
 ) -> Inference:

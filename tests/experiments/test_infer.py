@@ -325,6 +325,19 @@ def test_a_table_says_which_sources_simulated_it_and_kept_warns_if_they_have_cha
     assert "rate-small: off by a factor of 1.000" in said.out
 
 
+def test_kept_warns_of_settings_that_were_drawn_by_another_rule(
+    inferred: Path,
+    first: tuple[Path, dict[str, bytes]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "paper.csv").write_bytes(first[1]["csv"])
+    monkeypatch.setattr("experiments.infer.emulating.SEED", 5)
+    written(tmp_path, "--kept")
+    assert "drawn by another rule" in capsys.readouterr().err
+
+
 def test_no_number_hangs_on_a_title_or_a_what_if(tmp_path: Path) -> None:
     """A range counts."""
     found = set()
