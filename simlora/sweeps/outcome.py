@@ -15,7 +15,8 @@ NOT_KEPT = "not kept"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: its summary, or in `reason` why there is none. `seconds`: what simulating it took.
+    """What became of a run: its summary, or in `reason` why there is none. `seconds`: how long
+    simulating it occupied a core, whatever else runs on it.
 
     `key`: the hash of its configuration, of the files that it names and of simlora's own, from before it ran. A run
     whose inputs changed meanwhile has a `reason`, too: why it is not kept.

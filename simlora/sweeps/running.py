@@ -137,7 +137,7 @@ def _died(error: Exception) -> bool:
 
 def _run(overrides: Overrides, keep_going: bool) -> Simulated:
     """Return a run with what became of it; what simlora refuses is an outcome too."""
-    started = time.perf_counter()
+    started_s = time.thread_time()
     nothing = Inputs({}, {})
     try:
         result, read = simulated(overrides)
@@ -153,4 +153,4 @@ def _run(overrides: Overrides, keep_going: bool) -> Simulated:
         if not keep_going:
             raise
         return overrides, Outcome(FAILED, reason=f"{type(error).__name__}: {error}"), nothing
-    return overrides, Outcome(RAN, result.summary, seconds=time.perf_counter() - started), read
+    return overrides, Outcome(RAN, result.summary, seconds=time.thread_time() - started_s), read
