@@ -150,9 +150,9 @@ nothing else."""
 class Predicted:
     """A claim: what t is off by with the defaults and with settings that are left, `[settings and seeds, numbers]`.
 
-    `nearest` is the setting that comes nearest to the published numbers, of `looked_at` different ones, and `worst` its
-    largest difference of t; `conditions` is the setting nearest to the defaults under which all numbers hold, None if
-    none was found. Both are of means over SEEDS.
+    Of `looked_at` settings `judged` were simulated with all SEEDS. Of these, `nearest` comes nearest to the published
+    numbers, and `worst` is its largest difference of t; `conditions` is the one nearest to the defaults under which all
+    numbers hold, None if under none. They hold in `unsure` of the others with the seeds that these have.
     """
 
     claim: Claim
@@ -162,6 +162,8 @@ class Predicted:
     nearest: Setting
     worst: float
     looked_at: int
+    judged: int
+    unsure: int
     conditions: Setting | None
 
     @property
@@ -388,6 +390,7 @@ def _predicted(
     evaluated: Sequence[Evaluation],
 ) -> Predicted:
     far = off_by(claim, evaluated, SEEDS)
+    of_any = off_by(claim, evaluated)
     nearest = min(far, key=lambda setting: far[setting])
     return Predicted(
         claim,
@@ -396,6 +399,8 @@ def _predicted(
         np.stack([differences(claim, one) for one in drawn]),
         dict(nearest),
         far[nearest],
-        len(off_by(claim, evaluated)),
+        len(of_any),
+        len(far),
+        sum(most <= HOLDS and setting not in far for setting, most in of_any.items()),
         conditions(unknowns, far),
     )

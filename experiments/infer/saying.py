@@ -32,9 +32,10 @@ def true_under(unknowns: Unknowns, one: Predicted) -> str:
     """Return the conditions under which a claim comes out, the fewest changes from the defaults."""
     if one.conditions is None:
         at = changed(unknowns, one.nearest) or "the defaults"
+        unsure = f", and {one.unsure} of the others may be one" if one.unsure else ""
         return (
-            f"{NOT_FOUND} of {one.looked_at}; the nearest, at {at}, is off by a factor of "
-            f"{factor(np.asarray(one.worst)):.2f}"
+            f"{NOT_FOUND} of the {one.judged} with three seeds (of {one.looked_at}); the nearest, at {at}, is off by a "
+            f"factor of {factor(np.asarray(one.worst)):.2f}{unsure}"
         )
     return changed(unknowns, one.conditions) or AS_IT_IS
 
@@ -61,7 +62,7 @@ def rest(found: Inference, unknown: Unknown) -> str:
     if unknown.choices:
         return ", ".join(f"{choice} {share:.0%}" for choice, share in found.left.shares(unknown).items())
     low, high = found.left.interval(unknown)
-    return f"{low:.3g} to {high:.3g} {unknown.unit}".strip()
+    return f"{shown(low)} to {shown(high)} {unknown.unit}".strip()
 
 
 def summary(found: Inference) -> list[str]:
@@ -144,7 +145,7 @@ def fit_best(found: Inference, unknown: Unknown) -> str:
     if unknown.choices:
         return ", ".join(f"{choice} {values.count(choice) / len(values):.0%}" for choice in unknown.choices)
     low, high = min(map(float, values)), max(map(float, values))
-    return f"{low:.3g} to {high:.3g} {unknown.unit}".strip()
+    return f"{shown(low)} to {shown(high)} {unknown.unit}".strip()
 
 
 def terminal(found: Inference) -> Iterator[str]:
