@@ -70,7 +70,7 @@ class DeviceRunner(ModelRunner):
         self._engine.prefill(list(map(self._join, work.requests, work.tokens)), self._kernel_name)
         return self._ran("prefill", work.requests, work.tokens)
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
         assert start_s == self._boundary_s, "a decode step is to begin later, and the device does not wait"
         requests = list(batch)
         contexts = [batch.context(request) for request in requests]

@@ -19,7 +19,7 @@ STARTS: Mapping[str, tuple[str, ...]] = {
         "decode.per_sequence_sq_s",
     ),
     CONTEXTS: (f"{CONTEXT_BY_BATCH}.", "decode.per_context_token_s"),
-    HOST_TIME: ("host.", "scheduler."),
+    HOST_TIME: ("host.", "scheduler.", "lora_manager."),
     LORA: ("kernels.",),
     LOADS: ("adapter_load.",),
     FRONT_END: ("front_end.",),

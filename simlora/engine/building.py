@@ -51,6 +51,7 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         if scenario.cluster.lora_server_gpus
         else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
+        listed_adapter_s=calibration.coefficients.get("lora_manager.per_listed_adapter_s", 0.0),
     )
 
 

@@ -26,6 +26,7 @@ SECTIONS = (
     "host",
     "front_end",
     "scheduler",
+    "lora_manager",
     "cpu_lora",
 )
 LEAVES = {
@@ -52,6 +53,7 @@ LEAVES = {
     "front_end": ("per_request_s", "per_adapter_s", "per_call_s"),
     "cpu_lora": ("tokens_per_core", "intercept_s", "per_token_s", "per_token_rank_s", "sync_s"),
     "scheduler": ("per_passed_request_s",),
+    "lora_manager": ("per_listed_adapter_s",),
     "kernels.bgmv": (
         "decode.intercept_s",
         "decode.per_sequence_s",

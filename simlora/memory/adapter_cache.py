@@ -35,7 +35,7 @@ class AdapterCache:
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
     once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked. `waiting` tells
-    the policy how many requests wait for an adapter.
+    the policy how many requests wait for an adapter. Host memory holds so many `host_adapters`; None: all.
     """
 
     __slots__ = (
@@ -48,6 +48,7 @@ class AdapterCache:
         "_victims",
         "adapter_tokens",
         "capacity",
+        "host_adapters",
         "on_change",
         "on_evict",
         "pinned_tokens",
@@ -67,6 +68,7 @@ class AdapterCache:
         self.capacity = capacity
         self._now_s, self._load_s = now_s, load_s
         self.waiting: Waiting = _none_waiting
+        self.host_adapters: int | None = None
         self.adapter_tokens = 0
         self.pinned_tokens = 0
         self.pins: dict[int, Use] = {}
@@ -111,6 +113,12 @@ class AdapterCache:
     def is_idle(self, id: int) -> bool:
         """Return whether the adapter of that id is resident and no running request uses it."""
         return id in self.ready_s and id not in self.pins
+
+    @property
+    def registered(self) -> int:
+        """How many adapters the engine's LoRA manager knows: those ever resident, or as many as the host holds."""
+        known = len(self._uses)
+        return known if self.host_adapters is None else min(known, self.host_adapters)
 
     @property
     def pinned(self) -> Set[int]:

@@ -124,7 +124,7 @@ class Logged(ModelRunner):
         assert (row.kind, row.requests, row.batch_tokens) == ("prefill", len(work.requests), sum(work.tokens))
         return row.seconds
 
-    def decode(self, start_s, batch, skipped, adapters):
+    def decode(self, start_s, batch, host_s, adapters):
         row = next(self.rows)
         found = row.kind, row.begin_s, row.requests, row.batch_tokens, row.rank_sum
         assert found == ("decode", start_s, len(batch), batch.context_tokens, batch.rank_sum)

@@ -85,11 +85,12 @@ class SharedRunner(WrappingRunner):
 
     def _host_s(self, work: Pass) -> float:
         decoding = 0 if work.decoding is None else len(work.decoding)
-        return self._host.host_s(len(work.requests) + decoding)
+        return self._host.host_s(len(work.requests) + decoding) + work.host_s
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        window, host_s = self._runner.decode(start_s, batch, skipped, adapters), self._host.host_s(len(batch))
-        base_s, slope_s = self._gpu.launch(self._id, window.base_s, window.slope_s, host_s)
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
+        window = self._runner.decode(start_s, batch, host_s, adapters)
+        idle_s = self._host.host_s(len(batch)) + host_s
+        base_s, slope_s = self._gpu.launch(self._id, window.base_s, window.slope_s, idle_s)
         return DecodeWindow(start_s, base_s, slope_s)
 
 

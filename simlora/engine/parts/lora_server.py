@@ -68,10 +68,10 @@ class RemoteRunner(ModelRunner):
     def priced_s(self, work: Pass) -> float:
         return self._server.asked_s(self._id, self._pass(work)[0])
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
         size, work, model = len(batch.members), self._decode_work(batch, adapters), self._iteration
         weights_s = model.decode_s(size, 0)
-        own_s = weights_s + model.contexts_s(size, batch.context_tokens) + self._skipped_request_s * skipped
+        own_s = weights_s + model.contexts_s(size, batch.context_tokens) + host_s
         self.lora_s = self._kernel.decode_s(work)
         step_s = self._server.serve(
             self._id, self._remote_iteration(own_s, weights_s, work.tokens, self.lora_s)
@@ -91,7 +91,7 @@ class RemoteRunner(ModelRunner):
             weights_s = model.mixed_s(total_tokens, 0, size, 0)
             base_s = model.mixed_s(total_tokens, total_sq, size, decoding.context_tokens)
             lora_s = kernel.mixed_s(lora, beside)
-        own_s = base_s + self._skipped_request_s * work.skipped
+        own_s = base_s + work.host_s
         return self._remote_iteration(own_s, weights_s, lora.tokens + beside.tokens, lora_s), lora_s
 
     def _remote_iteration(

@@ -49,9 +49,9 @@ class MergingRunner(ModelRunner):
         self._check((*work.requests, *(work.decoding or ())))
         return super().prefill_s(work)
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
         self._check(batch)
-        return super().decode(start_s, batch, skipped, adapters)
+        return super().decode(start_s, batch, host_s, adapters)
 
     def _check(self, requests: Iterable[Request]) -> None:
         merged = self._merged

@@ -18,8 +18,8 @@ class SlowRunner(WrappingRunner):
     def priced_s(self, work: Pass) -> float:
         return self._runner.priced_s(work) * self.slowdown
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        window = self._runner.decode(start_s, batch, skipped, adapters)
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
+        window = self._runner.decode(start_s, batch, host_s, adapters)
         return DecodeWindow(start_s, window.base_s * self.slowdown, window.slope_s * self.slowdown)
 
 

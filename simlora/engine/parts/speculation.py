@@ -40,14 +40,14 @@ class SpeculativeRunner(ModelRunner):
     def priced_s(self, work: Pass) -> float:
         return self._pass_s(work)
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
         self.speculates = self._proposes(batch)
         if not self.speculates:
-            return super().decode(start_s, batch, skipped, adapters)
+            return super().decode(start_s, batch, host_s, adapters)
         size, context_tokens = len(batch.members), batch.context_tokens
         step_s = self._iteration.verify_s(size, self._each, context_tokens)
         step_s += self._kernel.decode_s(self._verified(batch, adapters))
-        step_s += self._propose_s(batch) + self._skipped_request_s * skipped
+        step_s += self._propose_s(batch) + host_s
         return DecodeWindow(start_s, step_s, 0.0)
 
     def step_tokens(self, batch: RunningBatch) -> int:
@@ -63,7 +63,7 @@ class SpeculativeRunner(ModelRunner):
         size, context_tokens = len(decoding.members), decoding.context_tokens
         pass_s = self._iteration.mixed_verify_s(total, total_sq, size, self._each, context_tokens)
         pass_s += self._kernel.mixed_s(lora, self._verified(decoding, work.adapters))
-        return pass_s + draft_s + self._propose_s(decoding) + self._skipped_request_s * work.skipped
+        return pass_s + draft_s + self._propose_s(decoding) + work.host_s
 
     def _proposes(self, batch: RunningBatch) -> bool:
         return self._most_running is None or len(batch.members) <= self._most_running

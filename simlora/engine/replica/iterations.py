@@ -13,6 +13,7 @@ from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.part import NO_HOOKS, Part
 from simlora.engine.replica.request_table import RequestTable
+from simlora.engine.replica.running_batch import distinct_adapters
 from simlora.engine.replica.scheduler_view import SchedulerView
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.metrics.recorder import Recorder
@@ -112,7 +113,8 @@ class Iterations:
         tokens = output.chunks or [request.prefill_tokens for request in requests]
         decoding = table.batch if output.decode and table.batch.members else None
         adapters = table.count_adapters(requests)
-        pass_s = runner.prefill_s(Pass(requests, tokens, decoding, output.skipped, adapters))
+        host_s = self._host_s(adapters if decoding is not None else distinct_adapters(requests))
+        pass_s = runner.prefill_s(Pass(requests, tokens, decoding, host_s, adapters))
         for assist in self.hooks.assist:
             start_s, pass_s = assist(requests, tokens, start_s, pass_s)
         for request in requests:
@@ -141,7 +143,8 @@ class Iterations:
         if window is None:
             start_s = self.runner.stalled_until_s
             start_s = (start_s if start_s > now_s else now_s) + delay_s
-            window = self.runner.decode(start_s, batch, output.skipped, table.count_adapters(()))
+            adapters = table.count_adapters(())
+            window = self.runner.decode(start_s, batch, self._host_s(adapters), adapters)
             window.finish = batch.steps_to_finish()
             table.window = window
         if not self.fast_forward:
@@ -163,6 +166,10 @@ class Iterations:
             window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
             end_s = window.end_s(window.stop)
         return end_s
+
+    def _host_s(self, adapters: int) -> float:
+        """Return what the engine's host adds to an iteration with so many distinct adapters."""
+        return self.runner.latency.host_s(self.output.skipped, adapters, self.kv.adapters.registered)
 
     # Process output ---------------------------------------------------------------------
 

@@ -22,22 +22,21 @@ DecodeWork = Callable[[RunningBatch, int], LoraWork]
 class Pass:
     """Prefills `tokens[i]` tokens of `requests[i]`, and takes a decode step of the `decoding` batch, if there is one.
 
-    They use so many distinct `adapters` together. The scheduler looked at `skipped` requests without choosing them,
-    which takes time as well.
+    They use so many distinct `adapters` together. The engine's host adds `host_s` (LatencyModels.host_s).
     """
 
-    __slots__ = ("adapters", "decoding", "requests", "skipped", "tokens")
+    __slots__ = ("adapters", "decoding", "host_s", "requests", "tokens")
 
     def __init__(
         self,
         requests: Sequence[Request],
         tokens: Sequence[int],
         decoding: RunningBatch | None,
-        skipped: int,
+        host_s: float,
         adapters: int,
     ) -> None:
         self.requests, self.tokens, self.decoding = requests, tokens, decoding
-        self.skipped, self.adapters = skipped, adapters
+        self.host_s, self.adapters = host_s, adapters
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -55,7 +54,6 @@ class ModelRunner:
         "_iteration",
         "_kernel",
         "_prefill_work",
-        "_skipped_request_s",
         "latency",
         "slowdown",
         "stalled_until_s",
@@ -67,7 +65,6 @@ class ModelRunner:
         self._prefill_work: PrefillWork = _segmented_prefill if segmented else prefill_work
         self._decode_work: DecodeWork = _segmented_decode if segmented else RunningBatch.work
         self._iteration, self._kernel = latency.iteration, latency.kernel
-        self._skipped_request_s = latency.skipped_request_s
         self.slowdown = 1.0
         self.stalled_until_s = 0.0
 
@@ -88,21 +85,23 @@ class ModelRunner:
         """Launch a pass; return its seconds."""
         iteration, kernel, decoding = self._iteration, self._kernel, work.decoding
         total, total_sq, lora = self._prefill_work(work.requests, work.tokens)
-        skipped_s = self._skipped_request_s * work.skipped
         if decoding is None:
-            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(lora) + skipped_s
+            return iteration.prefill_s(total, total_sq) + kernel.prefill_s(lora) + work.host_s
         base_s = iteration.mixed_s(total, total_sq, len(decoding.members), decoding.context_tokens)
-        return base_s + kernel.mixed_s(lora, self._decode_work(decoding, work.adapters)) + skipped_s
+        return base_s + kernel.mixed_s(lora, self._decode_work(decoding, work.adapters)) + work.host_s
 
     def priced_s(self, work: Pass) -> float:
         """Return the seconds of a pass without launching it."""
         return ModelRunner.prefill_s(self, work)
 
-    def decode(self, start_s: float, batch: RunningBatch, skipped: int, adapters: int) -> DecodeWindow:
-        """Launch decode steps of a batch with so many distinct adapters, until the batch changes."""
+    def decode(self, start_s: float, batch: RunningBatch, host_s: float, adapters: int) -> DecodeWindow:
+        """Launch decode steps of a batch with so many distinct adapters, until the batch changes.
+
+        The engine's host adds `host_s` to each.
+        """
         iteration, size = self._iteration, len(batch.members)
         context_tokens = batch.offsets + size * batch.step
-        step_s = iteration.decode_s(size, context_tokens) + self._skipped_request_s * skipped
+        step_s = iteration.decode_s(size, context_tokens) + host_s
         step_s += self._kernel.decode_s(self._decode_work(batch, adapters))
         return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
 

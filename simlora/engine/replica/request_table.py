@@ -12,6 +12,7 @@ from simlora.engine.replica.kv_cache_manager import KVCacheManager
 from simlora.engine.replica.latency_stats import LatencyStats
 from simlora.engine.replica.part import NO_HOOKS
 from simlora.engine.replica.request_queue import RequestQueue
+from simlora.engine.replica.running_batch import distinct_adapters
 from simlora.metrics.recorder import Recorder
 
 
@@ -312,4 +313,4 @@ class HoldingTable(RequestTable):
         if self.held_count == len(prefilling):
             return super().count_adapters(prefill)
         running = (*self.batch, *prefilling.values(), *prefill)
-        return len({request.adapter.id for request in running if request.adapter is not None})
+        return distinct_adapters(running)

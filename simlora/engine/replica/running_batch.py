@@ -172,6 +172,11 @@ def prefill_work(
     return total, total_sq, LoraWork(lora_tokens, token_rank_sum, top, len(adapters), stretches)
 
 
+def distinct_adapters(requests: Iterable[Request]) -> int:
+    """Return how many distinct adapters the requests use."""
+    return len({request.adapter.id for request in requests if request.adapter is not None})
+
+
 def segments(requests: Iterable[Request]) -> int:
     """Return the number of stretches of equal adapters among the requests that use one."""
     used = [request.adapter for request in requests if request.adapter is not None]

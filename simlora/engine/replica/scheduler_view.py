@@ -151,7 +151,9 @@ class SchedulerView:
 
         Without what the requests wait for before it begins, and without the time of looking at others.
         """
-        cache, batch = self._table.kv.adapters, self._table.batch
+        runner, cache, batch = self._runner, self._table.kv.adapters, self._table.batch
         new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
         decoding = batch if batch.members else None
-        return self._runner.priced_s(Pass(requests, chunks, decoding, 0, len(cache.pins) + len(new)))
+        adapters = len(cache.pins) + len(new)
+        host_s = runner.latency.host_s(0, adapters, cache.registered)
+        return runner.priced_s(Pass(requests, chunks, decoding, host_s, adapters))
