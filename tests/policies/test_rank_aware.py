@@ -88,24 +88,22 @@ def test_an_idle_replica_costs_nothing_and_of_equals_the_lowest_id_wins():
     assert RankAware().route(newcomer, np.array([0, 2]), view) == 2
 
 
-def test_a_replica_without_memory_is_asked_only_if_no_other_is_left():
-    (newcomer,) = crowd(1, 8, first=500)  # two tokens
-    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(1, 1000))
-    assert RankAware().route(newcomer, BOTH, view) == 1
-    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(1, 1))
-    assert RankAware().route(newcomer, BOTH, view) == 0
+def routed(request: Request, view: Cluster, at_once: bool) -> int:
+    """Where a request goes by prices from arrays, as among many replicas, or one by one."""
+    router = RankAware()
+    return (
+        router._cheapest_at_once(request, BOTH, view, 1.0) if at_once else router.route(request, BOTH, view)
+    )
 
 
 @pytest.mark.parametrize("at_once", [False, pytest.param(True, marks=ARRAYS)])
-def test_a_request_that_just_fits_finds_memory(at_once):
-    """It has two tokens; so many has an idle replica, beside one that has requests."""
+@pytest.mark.parametrize("idle, busy, chosen", [(1, 1000, 1), (1, 1, 0), (2, 1000, 0)])
+def test_a_replica_without_memory_is_asked_only_if_no_other_is_left(at_once, idle, busy, chosen):
+    """The request has two tokens. An idle replica with so many is the cheaper one, beside one that has requests."""
     (newcomer,) = crowd(1, 8, first=500)
     models = {"kernel": Bgmv(A10), "iteration": IterationModel(A10)}
-    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(2, 1000), **models)
-    router = RankAware()
-    assert (
-        router._cheapest_at_once(newcomer, BOTH, view, 1.0) if at_once else router.route(newcomer, BOTH, view)
-    ) == 0
+    view = Cluster((0, 0), {1: (crowd(3, 8), [])}, budgets=(idle, busy), **models)
+    assert routed(newcomer, view, at_once) == chosen
 
 
 def test_the_mean_output_is_that_of_what_was_declared():
