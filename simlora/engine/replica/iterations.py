@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from simlora.core.request import Request
 from simlora.engine.clock import Clock, Event
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -113,7 +114,7 @@ class Iterations:
         tokens = output.chunks or [request.prefill_tokens for request in requests]
         decoding = table.batch if output.decode and table.batch.members else None
         adapters = table.count_adapters(requests)
-        host_s = self._host_s(adapters if decoding is not None else distinct_adapters(requests))
+        host_s = self._host_s(requests, decoding is not None) if runner.adds_host else 0.0
         pass_s = runner.prefill_s(Pass(requests, tokens, decoding, host_s, adapters))
         for assist in self.hooks.assist:
             start_s, pass_s = assist(requests, tokens, start_s, pass_s)
@@ -143,8 +144,8 @@ class Iterations:
         if window is None:
             start_s = self.runner.stalled_until_s
             start_s = (start_s if start_s > now_s else now_s) + delay_s
-            adapters = table.count_adapters(())
-            window = self.runner.decode(start_s, batch, self._host_s(adapters), adapters)
+            host_s = self._host_s((), True) if self.runner.adds_host else 0.0
+            window = self.runner.decode(start_s, batch, host_s, table.count_adapters(()))
             window.finish = batch.steps_to_finish()
             table.window = window
         if not self.fast_forward:
@@ -167,8 +168,9 @@ class Iterations:
             end_s = window.end_s(window.stop)
         return end_s
 
-    def _host_s(self, adapters: int) -> float:
-        """Return what the engine's host adds to an iteration with so many distinct adapters."""
+    def _host_s(self, prefill: Sequence[Request], decodes: bool) -> float:
+        """Return what the engine's host adds to an iteration that prefills these requests, and the batch `decodes`."""
+        adapters = self.table.count_adapters(prefill) if decodes else distinct_adapters(prefill)
         return self.runner.latency.host_s(self.output.skipped, adapters, self.kv.adapters.registered)
 
     # Process output ---------------------------------------------------------------------

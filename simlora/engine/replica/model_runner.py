@@ -45,8 +45,8 @@ class ModelRunner:
 
     `stalled_until_s` is the time until which the GPU waits: for KV on its way to the host, for weights that the
     running batch needs, or for its allocator. On a straggler, everything takes `slowdown` times as long as the latency
-    models say. Merging, a slow replica, a GPU that is shared and a real device are runners of their own (engine/parts,
-    profiler/replay).
+    models say. With `adds_host`, LatencyModels.host_s() is not always 0. Merging, a slow replica, a GPU that is shared
+    and a real device are runners of their own (engine/parts, profiler/replay).
     """
 
     __slots__ = (
@@ -54,6 +54,7 @@ class ModelRunner:
         "_iteration",
         "_kernel",
         "_prefill_work",
+        "adds_host",
         "latency",
         "slowdown",
         "stalled_until_s",
@@ -65,6 +66,7 @@ class ModelRunner:
         self._prefill_work: PrefillWork = _segmented_prefill if segmented else prefill_work
         self._decode_work: DecodeWork = _segmented_decode if segmented else RunningBatch.work
         self._iteration, self._kernel = latency.iteration, latency.kernel
+        self.adds_host = latency.skipped_request_s > 0.0 or latency.listed_adapter_s > 0.0
         self.slowdown = 1.0
         self.stalled_until_s = 0.0
 
@@ -100,8 +102,7 @@ class ModelRunner:
         The engine's host adds `host_s` to each.
         """
         iteration, size = self._iteration, len(batch.members)
-        context_tokens = batch.offsets + size * batch.step
-        step_s = iteration.decode_s(size, context_tokens) + host_s
+        step_s = iteration.decode_s(size, batch.offsets + size * batch.step) + host_s
         step_s += self._kernel.decode_s(self._decode_work(batch, adapters))
         return DecodeWindow(start_s, step_s, iteration.decode_slope_s(size))
 
