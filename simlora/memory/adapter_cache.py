@@ -114,10 +114,12 @@ class AdapterCache:
         """Return whether the adapter of that id is resident and no running request uses it."""
         return id in self.ready_s and id not in self.pins
 
-    @property
-    def registered(self) -> int:
-        """How many adapters the engine's LoRA manager knows: those ever resident, or as many as the host holds."""
-        known = len(self._uses)
+    def registered(self, coming: Iterable[int] = ()) -> int:
+        """Return how many adapters the engine's LoRA manager knows once those with the ids `coming` are here, too.
+
+        It knows those ever resident, or as many as the host holds.
+        """
+        known = len(self._uses) + sum(id not in self._uses for id in coming)
         return known if self.host_adapters is None else min(known, self.host_adapters)
 
     @property

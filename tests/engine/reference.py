@@ -59,6 +59,7 @@ class Node:
     queue: list[Job] = field(default_factory=list)
     running: list[Job] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)  # those that no request uses: least recently used first
+    known: set[int] = field(default_factory=set)  # those ever resident
     steps_since_prefill: int = 0
     loads: int = 0
     gaps_s: list[float] = field(default_factory=list)
@@ -183,6 +184,7 @@ class Node:
             if adapter not in self.resident:
                 assert self.make_room(kv, 4 * self.case.ranks[adapter], needed)
                 self.resident.append(adapter)
+                self.known.add(adapter)
                 if self.case.loader == "blocking":
                     start += self.load_s(adapter)
                     self.loads += 1
@@ -240,7 +242,11 @@ class Node:
         base = c["prefill.intercept_s"]
         base += sum(c["prefill.per_token_s"] * job.context for job in jobs)
         base += sum(c["prefill.per_token_sq_s"] * job.context**2 for job in jobs)
-        return base + self.lora_s("prefill", "token", [(j.context, j.adapter) for j in jobs])
+        return (
+            base
+            + self.lists_s(jobs)
+            + self.lora_s("prefill", "token", [(j.context, j.adapter) for j in jobs])
+        )
 
     def decode_s(self, jobs: Sequence[Job]) -> float:
         c = self.case.coefficients
@@ -249,7 +255,16 @@ class Node:
             c["decode.per_sequence_s"] + c["decode.per_context_token_s"] * job.context for job in jobs
         )
         base += c["decode.per_sequence_sq_s"] * len(jobs) ** 2
-        return base + self.lora_s("decode", "sequence", [(1, job.adapter) for job in jobs])
+        return (
+            base + self.lists_s(jobs) + self.lora_s("decode", "sequence", [(1, job.adapter) for job in jobs])
+        )
+
+    def lists_s(self, jobs: Sequence[Job]) -> float:
+        """What the engine's host takes to list all adapters that it knows for each one of an iteration."""
+        used = {job.adapter for job in jobs} - {None}
+        return (
+            self.case.coefficients.get("lora_manager.per_listed_adapter_s", 0.0) * len(used) * len(self.known)
+        )
 
     def lora_s(self, phase: str, unit: str, work: list[tuple[int, int | None]]) -> float:
         """What the LoRA kernel adds for (tokens, adapter) of every request."""

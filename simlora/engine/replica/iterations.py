@@ -171,7 +171,7 @@ class Iterations:
     def _host_s(self, prefill: Sequence[Request], decodes: bool) -> float:
         """Return what the engine's host adds to an iteration that prefills these requests, and the batch `decodes`."""
         adapters = self.table.count_adapters(prefill) if decodes else distinct_adapters(prefill)
-        return self.runner.latency.host_s(self.output.skipped, adapters, self.kv.adapters.registered)
+        return self.runner.latency.host_s(self.output.skipped, adapters, self.kv.adapters.registered())
 
     # Process output ---------------------------------------------------------------------
 

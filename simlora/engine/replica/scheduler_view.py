@@ -155,5 +155,5 @@ class SchedulerView:
         new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
         decoding = batch if batch.members else None
         adapters = len(cache.pins) + len(new)
-        host_s = runner.latency.host_s(0, adapters, cache.registered)
+        host_s = runner.latency.host_s(0, adapters, cache.registered(new))
         return runner.priced_s(Pass(requests, chunks, decoding, host_s, adapters))
