@@ -106,14 +106,18 @@ def kernels_s(times: KernelTimes, batch: Floats, context_tokens: Floats) -> Floa
 
 
 def lora_s(calibration: Calibration, steps: Steps) -> Floats:
-    """Return the seconds of vLLM's LoRA kernels in these steps [rows]."""
+    """Return the seconds of vLLM's LoRA kernels in these steps, and of its LoRA manager's lists [rows].
+
+    The manager is taken to know as many adapters as there are slots, which is vLLM's default (max_cpu_loras).
+    """
     found = np.zeros(len(steps.batch))
+    listed_s = calibration.coefficients.get("lora_manager.per_listed_adapter_s", 0.0)
     for row, (batch, adapters, slots, rank) in enumerate(
         zip(steps.batch, steps.adapters, steps.slots, steps.max_lora_rank, strict=True)
     ):
         if adapters:
             work = LoraWork(int(batch), int(batch * rank), int(rank), int(adapters))
-            found[row] = Vllm(calibration, int(slots), int(rank)).decode_s(work)
+            found[row] = Vllm(calibration, int(slots), int(rank)).decode_s(work) + listed_s * adapters * slots
     return found
 
 

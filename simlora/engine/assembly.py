@@ -118,7 +118,7 @@ class Assembly:
         )
         model, runner = self._runners()
         table = self._table(kv, runner, link)
-        cache.waiting, cache.host_adapters = table.queue.count_of, config.max_cpu_loras
+        cache.waiting = table.queue.count_of
         targets_s = scenario.ttft_targets_s
         view = SchedulerView(
             self.clock,

@@ -19,7 +19,7 @@ class LatencyModels:
     `merge` is set for a scheduler that merges, `cpu_lora` for a loader that assists, `host` if several engines share a
     GPU, `draft` if one proposes tokens on it, `remote` if other GPUs compute LoRA. `flush_s` is the time in which an
     allocator returns its cached memory and allocates it again. The engine's host adds `skipped_request_s` to a step for
-    each waiting request that the scheduler looks at and skips, and `listed_adapter_s` as host_s() says.
+    each waiting request that the scheduler looks at and skips, and `listing_s` for each distinct adapter.
     """
 
     iteration: IterationModel
@@ -32,13 +32,11 @@ class LatencyModels:
     remote: RemoteLora | None = None
     flush_s: float = 0.0
     skipped_request_s: float = 0.0
-    listed_adapter_s: float = 0.0
+    listing_s: float = 0.0
 
-    def host_s(self, skipped: int, adapters: int, registered: int) -> float:
+    def host_s(self, skipped: int, adapters: int) -> float:
         """Return the time that the engine's host adds to a step, on top of the iteration and the LoRA kernels.
 
-        The scheduler skipped so many requests. For each distinct adapter of the step vLLM's LoRA manager makes a list
-        of all registered ones, to see whether it is among them (`LRUCacheWorkerLoRAManager.add_adapter`, since pull
-        request 15481).
+        The scheduler skipped so many requests, and the step has so many distinct adapters.
         """
-        return self.skipped_request_s * skipped + self.listed_adapter_s * adapters * registered
+        return self.skipped_request_s * skipped + self.listing_s * adapters

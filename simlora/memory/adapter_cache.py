@@ -35,7 +35,7 @@ class AdapterCache:
     `pinned_tokens` are the slots of the pinned adapters, `adapter_tokens` of all resident ones. `on_change` is
     called with each adapter that comes or leaves, (id, whether it is resident now), `on_evict` with all that leave at
     once. With `sweeps` false, the policy keeps all idle adapters while there is room, and is not asked. `waiting` tells
-    the policy how many requests wait for an adapter. Host memory holds so many `host_adapters`; None: all.
+    the policy how many requests wait for an adapter.
     """
 
     __slots__ = (
@@ -48,7 +48,6 @@ class AdapterCache:
         "_victims",
         "adapter_tokens",
         "capacity",
-        "host_adapters",
         "on_change",
         "on_evict",
         "pinned_tokens",
@@ -68,7 +67,6 @@ class AdapterCache:
         self.capacity = capacity
         self._now_s, self._load_s = now_s, load_s
         self.waiting: Waiting = _none_waiting
-        self.host_adapters: int | None = None
         self.adapter_tokens = 0
         self.pinned_tokens = 0
         self.pins: dict[int, Use] = {}
@@ -113,14 +111,6 @@ class AdapterCache:
     def is_idle(self, id: int) -> bool:
         """Return whether the adapter of that id is resident and no running request uses it."""
         return id in self.ready_s and id not in self.pins
-
-    def registered(self, coming: Iterable[int] = ()) -> int:
-        """Return how many adapters the engine's LoRA manager knows once those with the ids `coming` are here, too.
-
-        It knows those ever resident, or as many as the host holds.
-        """
-        known = len(self._uses) + sum(id not in self._uses for id in coming)
-        return known if self.host_adapters is None else min(known, self.host_adapters)
 
     @property
     def pinned(self) -> Set[int]:

@@ -22,6 +22,7 @@ from simlora.core.arrays import Floats
 from simlora.core.checks import whole
 from simlora.core.errors import InputError
 from simlora.core.files import expanded
+from simlora.engine.building import listing_s
 from simlora.latency.calibration import Calibration
 from simlora.sweeps.grid import QUIET
 from simlora.validation.blame import BATCHED, KV, NEAR, SEQUENCES, blamed, error_of, flags_tried, runs_of
@@ -158,8 +159,10 @@ def _values(setup: Setup, found: Measured) -> dict[str, Any]:
 
 def _expected_s(setup: Setup, steps: DecodeSteps, calibration: Calibration) -> Floats:
     """Return what a calibration says of measured steps [rows]."""
-    kernel = setup.scenario.policies.kernel(calibration)
-    return calibrated_s(calibration, kernel, steps, setup.scenario.trace)
+    scenario = setup.scenario
+    kernel = scenario.policies.kernel(calibration)
+    lists_s = listing_s(calibration, scenario.replica, len(scenario.trace.adapters)) * steps.adapters
+    return calibrated_s(calibration, kernel, steps, scenario.trace) + lists_s
 
 
 def _fitted(

@@ -1,11 +1,14 @@
 """simlora-calibrate as a user types it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from simlora.calibrate import aiconfigurator
+from simlora.calibrate.host import lora_s, read_steps
 from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.cli.calibrate import main
 from simlora.latency import calibration as calibrations
@@ -118,6 +121,21 @@ def test_fit_finds_the_host_of_a_server_of_ones_own(capsys, adapters):
     printed = capsys.readouterr().out
     assert "10 steps fitted, 2 judge" in printed
     assert "calibration=mine.yaml model=mistral_7b" in printed
+
+
+def test_lists_of_adapters_are_no_host_time():
+    """As many adapters are known as there are slots: 16, for each of three."""
+    steps(adapters=3)
+    own = composed(gpu_named("l40s"), model_named("mistral_7b"), 2, "vllm")
+    free, listing = (
+        lora_s(
+            replace(own, coefficients=dict(own.coefficients) | {"lora_manager.per_listed_adapter_s": each_s}),
+            read,
+        )
+        for read in [read_steps("steps.csv")]
+        for each_s in (0.0, 1e-5)
+    )
+    assert listing - free == pytest.approx(np.full(12, 3 * 16 * 1e-5))
 
 
 def test_fit_says_what_error_is_left_and_is_of_the_engine_that_has_one_host_part(capsys):

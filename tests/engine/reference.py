@@ -59,7 +59,6 @@ class Node:
     queue: list[Job] = field(default_factory=list)
     running: list[Job] = field(default_factory=list)
     resident: list[int] = field(default_factory=list)  # those that no request uses: least recently used first
-    known: set[int] = field(default_factory=set)  # those ever resident
     steps_since_prefill: int = 0
     loads: int = 0
     gaps_s: list[float] = field(default_factory=list)
@@ -184,7 +183,6 @@ class Node:
             if adapter not in self.resident:
                 assert self.make_room(kv, 4 * self.case.ranks[adapter], needed)
                 self.resident.append(adapter)
-                self.known.add(adapter)
                 if self.case.loader == "blocking":
                     start += self.load_s(adapter)
                     self.loads += 1
@@ -260,11 +258,10 @@ class Node:
         )
 
     def lists_s(self, jobs: Sequence[Job]) -> float:
-        """What the engine's host takes to list all adapters that it knows for each one of an iteration."""
+        """What the engine's host takes to list all adapters for each one of an iteration."""
         used = {job.adapter for job in jobs} - {None}
-        return (
-            self.case.coefficients.get("lora_manager.per_listed_adapter_s", 0.0) * len(used) * len(self.known)
-        )
+        each_s = self.case.coefficients.get("lora_manager.per_listed_adapter_s", 0.0)
+        return each_s * len(used) * len(self.case.ranks)
 
     def lora_s(self, phase: str, unit: str, work: list[tuple[int, int | None]]) -> float:
         """What the LoRA kernel adds for (tokens, adapter) of every request."""

@@ -77,10 +77,24 @@ class Telling(ChunkedSlo):
 )
 @share(1 / 4)
 def test_a_pass_takes_as_long_as_its_scheduler_is_told(case):
-    telling = Telling()
-    scenario = case.but(replicas=1, others=0).scenario(scheduler=lambda: telling)
-    recorder = Simulation(replace(scenario, tracing=True)).run()
-    happened = recorder.tracing.until(recorder.last_s).happened
-    ran = {ran.since_s: ran.until_s - ran.since_s for ran in happened if isinstance(ran, Ran)}
-    for begin_s, told_s in telling.told.items():
+    told, ran = passes(case.but(replicas=1, others=0))
+    for begin_s, told_s in told.items():
         assert ran[begin_s] == pytest.approx(told_s, rel=1e-9, abs=1e-12)
+
+
+def test_adapters_that_are_still_loading_are_no_part_of_a_pass():
+    """A request decodes without an adapter, two wait for theirs, and then a prompt comes that needs none."""
+    slow = COEFFICIENTS | {"lora_manager.per_listed_adapter_s": 2**-10, "adapter_load.latency_s": 4.0}
+    loading = (Row(2**-10, 0, 4, 2, 2), Row(2**-10, 1, 4, 2, 2))
+    rows = (FIRST._replace(output_tokens=50, max_output_tokens=50), *loading, Row(0.25, None, 9, 1, 1))
+    told, ran = passes(CASE.but(rows=rows, loader="asynchronous", coefficients=slow))
+    (begin_s,) = (begin_s for begin_s in told if 0.25 <= begin_s < 4.0)
+    assert ran[begin_s] == pytest.approx(told[begin_s], abs=1e-12)
+
+
+def passes(case: Case) -> tuple[dict[float, float], dict[float, float]]:
+    """Return how long the scheduler was told that passes take, and how long they took, by when they began."""
+    telling = Telling()
+    recorder = Simulation(replace(case.scenario(scheduler=lambda: telling), tracing=True)).run()
+    happened = recorder.tracing.until(recorder.last_s).happened
+    return telling.told, {ran.since_s: ran.until_s - ran.since_s for ran in happened if isinstance(ran, Ran)}

@@ -96,20 +96,6 @@ def test_every_step_takes_as_long_as_looking_at_the_requests_that_are_skipped():
     assert (looking.finish_s - free.finish_s).tolist() == pytest.approx([5 * look_s] * 3, abs=1e-12)
 
 
-@pytest.mark.parametrize("on_host, registered", [(None, 3), (2, 2)])
-def test_every_step_lists_the_registered_adapters_for_each_of_its_own(on_host, registered):
-    """Three steps of one adapter, the first to come; then two steps of two others."""
-    list_s = 2**-7
-    rows = (Row(0.0, 0, 4, 3, 3), Row(FAR, 1, 4, 2, 2), Row(FAR, 2, 4, 2, 2))
-    case = CASE.but(rows=rows, max_cpu_loras=on_host)
-    free, listing = (
-        case.but(coefficients=C | {"lora_manager.per_listed_adapter_s": each_s}).table()
-        for each_s in (0.0, list_s)
-    )
-    later_s = [3 * list_s] + [2 * 2 * registered * list_s] * 2
-    assert (listing.finish_s - free.finish_s).tolist() == pytest.approx(later_s, abs=1e-12)
-
-
 def test_a_prefetched_adapter_takes_an_idle_ones_slot_while_the_batch_decodes():
     """The batch is full: the second request waits for its seat, and its adapter lands meanwhile."""
     rows = (Row(0.0, 0, 4, 1, 1), Row(FAR, 1, 4, 30, 30), Row(FAR, 2, 4, 1, 1))

@@ -10,11 +10,14 @@ import pytest
 
 import simlora
 from experiments.validation.server import BUSY, CONFIG, EIGHT, SERVER, TRAFFIC, as_rows, served, written
+from simlora.calibrate.calibration_file import save, text_of
 from simlora.calibrate.scaling import HOST_TIME, LORA, PROMPTS, parts_of, scaled, with_host
+from simlora.calibrate.shapes import gpu_named, model_named
 from simlora.config.engine_flags import TODAY
 from simlora.core.errors import InputError
 from simlora.latency import calibration as calibrations
 from simlora.latency.calibration import Calibration
+from simlora.latency.parts.composed import composed
 from simlora.validation import blame
 from simlora.validation.measured import Unsaid, read_measured
 from simlora.validation.replay import kv_tokens_in
@@ -115,6 +118,26 @@ def test_the_fitted_host_predicts_another_run_of_the_same_server(slow_host, tmp_
         for more in ((), (f"calibration={fitted.path}",))
     )
     assert as_fitted < 0.35 * as_it_came
+
+
+def test_lists_of_adapters_are_no_host_time_that_is_to_be_fitted(tmp_path):
+    """Eight adapters are known, so that a step lists up to 64: up to 6 ms."""
+    listed = {"lora_manager.per_listed_adapter_s": 1e-4}
+    heavy = lambda of: replace(of, coefficients=dict(of.coefficients) | listed)  # noqa: E731
+    own = save(
+        Path("heavy.yaml"),
+        text_of(heavy(composed(gpu_named("h100_80g"), model_named("llama_3_1_8b"), 1, "vllm"))),
+    )
+    found = simlora.validate(
+        written(served([*SERVER, *BUSY], heavy), tmp_path / "result.json"),
+        [*CONFIG, f"calibration={own.path}"],
+        unsaid=EIGHT,
+        blame=False,
+        fit=True,
+    )
+    for row in found.steps:
+        assert row.calibrated_s == pytest.approx(row.measured_s, rel=0.08)
+    assert found.fitted.step_s == pytest.approx(own.need("host.intercept_s"), rel=0.3)
 
 
 def test_the_size_of_the_kv_cache_is_compared_and_then_simulated(usual, tmp_path):

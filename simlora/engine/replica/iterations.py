@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from simlora.core.request import Request
 from simlora.engine.clock import Clock, Event
 from simlora.engine.replica.adapter_loader import AdapterLoader
 from simlora.engine.replica.decode_window import DecodeWindow
@@ -114,7 +113,10 @@ class Iterations:
         tokens = output.chunks or [request.prefill_tokens for request in requests]
         decoding = table.batch if output.decode and table.batch.members else None
         adapters = table.count_adapters(requests)
-        host_s = self._host_s(requests, decoding is not None) if runner.adds_host else 0.0
+        host_s = 0.0
+        if runner.adds_host:
+            own = distinct_adapters(requests) if decoding is None else adapters
+            host_s = runner.latency.host_s(output.skipped, own)
         pass_s = runner.prefill_s(Pass(requests, tokens, decoding, host_s, adapters))
         for assist in self.hooks.assist:
             start_s, pass_s = assist(requests, tokens, start_s, pass_s)
@@ -134,7 +136,13 @@ class Iterations:
 
         Fast-forward takes the fewest steps, and the earliest time, that anything declares.
         """
-        table, output, hooks, batch = self.table, self.output, self.hooks, self.table.batch
+        table, output, hooks, runner, batch = (
+            self.table,
+            self.output,
+            self.hooks,
+            self.runner,
+            self.table.batch,
+        )
         delay_s = 0.0
         for prepare in hooks.prepare:
             delay_s += prepare(output, now_s)
@@ -142,10 +150,11 @@ class Iterations:
             table.end_window()
         window = table.window
         if window is None:
-            start_s = self.runner.stalled_until_s
+            start_s = runner.stalled_until_s
             start_s = (start_s if start_s > now_s else now_s) + delay_s
-            host_s = self._host_s((), True) if self.runner.adds_host else 0.0
-            window = self.runner.decode(start_s, batch, host_s, table.count_adapters(()))
+            adapters = table.count_adapters(())
+            host_s = runner.latency.host_s(output.skipped, adapters) if runner.adds_host else 0.0
+            window = runner.decode(start_s, batch, host_s, adapters)
             window.finish = batch.steps_to_finish()
             table.window = window
         if not self.fast_forward:
@@ -167,11 +176,6 @@ class Iterations:
             window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
             end_s = window.end_s(window.stop)
         return end_s
-
-    def _host_s(self, prefill: Sequence[Request], decodes: bool) -> float:
-        """Return what the engine's host adds to an iteration that prefills these requests, and the batch `decodes`."""
-        adapters = self.table.count_adapters(prefill) if decodes else distinct_adapters(prefill)
-        return self.runner.latency.host_s(self.output.skipped, adapters, self.kv.adapters.registered())
 
     # Process output ---------------------------------------------------------------------
 

@@ -66,7 +66,7 @@ class ModelRunner:
         self._prefill_work: PrefillWork = _segmented_prefill if segmented else prefill_work
         self._decode_work: DecodeWork = _segmented_decode if segmented else RunningBatch.work
         self._iteration, self._kernel = latency.iteration, latency.kernel
-        self.adds_host = latency.skipped_request_s > 0.0 or latency.listed_adapter_s > 0.0
+        self.adds_host = latency.skipped_request_s > 0.0 or latency.listing_s > 0.0
         self.slowdown = 1.0
         self.stalled_until_s = 0.0
 

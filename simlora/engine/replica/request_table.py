@@ -139,6 +139,12 @@ class RequestTable:
         """Return the distinct adapters of the requests that run now: all pinned ones. HoldingTable leaves some out."""
         return len(self.kv.adapters.pins)
 
+    def adapters_with(self, prefill: Sequence[Request]) -> int:
+        """Return the same if these requests ran, too, of which some may still wait."""
+        cache = self.kv.adapters
+        new = {r.adapter.id for r in prefill if r.adapter is not None and not cache.is_pinned(r.adapter)}
+        return len(cache.pins) + len(new)
+
     # The queue --------------------------------------------------------------------------
 
     def enqueue(self, request: Request) -> None:
@@ -312,5 +318,12 @@ class HoldingTable(RequestTable):
         prefilling = self.held[RequestStatus.PREFILLING]
         if self.held_count == len(prefilling):
             return super().count_adapters(prefill)
-        running = (*self.batch, *prefilling.values(), *prefill)
-        return distinct_adapters(running)
+        return self._running_adapters(prefill)
+
+    def adapters_with(self, prefill: Sequence[Request]) -> int:
+        if self.held_count == len(self.held[RequestStatus.PREFILLING]):
+            return super().adapters_with(prefill)
+        return self._running_adapters(prefill)
+
+    def _running_adapters(self, prefill: Sequence[Request]) -> int:
+        return distinct_adapters((*self.batch, *self.held[RequestStatus.PREFILLING].values(), *prefill))

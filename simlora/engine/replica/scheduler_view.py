@@ -12,6 +12,7 @@ from simlora.engine.clock import Clock
 from simlora.engine.replica.admission import Admission
 from simlora.engine.replica.model_runner import ModelRunner, Pass
 from simlora.engine.replica.request_table import RequestStatus, RequestTable
+from simlora.engine.replica.running_batch import distinct_adapters
 from simlora.engine.replica_config import ReplicaConfig
 from simlora.policies.scheduling.base import Scheduler
 
@@ -151,9 +152,8 @@ class SchedulerView:
 
         Without what the requests wait for before it begins, and without the time of looking at others.
         """
-        runner, cache, batch = self._runner, self._table.kv.adapters, self._table.batch
-        new = {r.adapter.id for r in requests if r.adapter is not None and not cache.is_pinned(r.adapter)}
-        decoding = batch if batch.members else None
-        adapters = len(cache.pins) + len(new)
-        host_s = runner.latency.host_s(0, adapters, cache.registered(new))
+        runner, table = self._runner, self._table
+        decoding = table.batch if table.batch.members else None
+        adapters = distinct_adapters(requests) if decoding is None else table.adapters_with(requests)
+        host_s = runner.latency.host_s(0, adapters) if runner.adds_host else 0.0
         return runner.priced_s(Pass(requests, chunks, decoding, host_s, adapters))
