@@ -74,11 +74,11 @@ def lora() -> Iterator[Line]:
     plan, rows = load(fit.PLAN), read_vllm(measured_file("vllm_lora_runs.csv"))
     table = steps.read(measured_dir())
     of = {model: hours.chosen(rows, model, plan) for model in plan["hours"]}
-    base = {model: steps.coefficients(table, model) for model in of}
+    base = {model: steps.coefficients(table, model) | fit.fixed(plan) for model in of}
     for fitted, left_out in permutations(of, 2):
         found = hours.coefficients({fitted: of[fitted]}, base)[fitted]
         layers = model_named(left_out).layers / model_named(fitted).layers
-        carried = {name: layers * value for name, value in found.items()}
+        carried = {name: value if name == hours.LISTS else layers * value for name, value in found.items()}
         calibration = Calibration("carried", GPU, left_out, 1, {}, base[left_out] | carried)
         errors = hours.errors(of[left_out], calibration)
         yield (

@@ -13,13 +13,13 @@ import pytest
 from experiments.fidelity.__main__ import main
 from experiments.fidelity.vllm_steps import COLUMNS, TERMS, design, fit, predicted_ms, read
 
-LAW = np.array([27.0, 12.0, 0.03, 0.45, 0.3, 0.004, 0.03, 8.0, 25.0])
+LAW = np.array([27.0, 12.0, 0.03, 0.45, 0.3, 0.004, 0.03, 8.0, 0.0003, 25.0])
 """Launches, and then the terms: milliseconds."""
 
 
 def rows() -> list[dict[str, float]]:
-    values = ((500, 3500), (0, 900), (8, 32, 128), (4, 8, 30), (6.0, 40.0, 70.0, 150.0, 400.0))
-    names = ("requests", "loads", "slots", "distinct", "batch")
+    values = ((500, 3500), (0, 900), (8, 32, 128), (4, 8, 30), (32, 384), (6.0, 40.0, 70.0, 150.0, 400.0))
+    names = ("requests", "loads", "slots", "distinct", "adapters", "batch")
     table = pd.DataFrame([*product(*values)], columns=names).assign(
         **dict.fromkeys(COLUMNS.keys() - {*names}, 1.0) | {"steps": 5000, "waiting": 200, "scheduling_s": 0.5}
     )
@@ -59,4 +59,4 @@ def test_a_row_without_slots_or_a_file_of_too_few_is_a_mistake(tmp_path: Path, c
     assert main(["--runs", str(a_file(tmp_path, table))]) == 2
     assert "line 5 has gpu_loras = 0, must be above 0" in capsys.readouterr().err
     assert main(["--runs", str(a_file(tmp_path, rows()[:9]))]) == 2
-    assert "has 9 rows, must have 18 at least" in capsys.readouterr().err
+    assert "has 9 rows, must have 20 at least" in capsys.readouterr().err

@@ -22,6 +22,9 @@ BASE = {
     "prefill.pass_s_by_tokens.512": 0.0115,
     "prefill.pass_s_by_tokens.2048": 0.054,
     "host.per_sequence_s": 1.6e-5,
+    "adapter_load.latency_s": 0.005,
+    "adapter_load.bytes_per_s": 5.5e10,
+    "adapter_load.disk_latency_s": 0.018,
 }
 LORA = {
     "kernels.vllm.intercept_s": 1.5e-3,
@@ -31,6 +34,7 @@ LORA = {
     "kernels.vllm.per_adapter_s": 3.5e-4,
     "kernels.vllm.few_tokens.per_adapter_s": 1.8e-4,
     "kernels.vllm.few_tokens.per_adapter_rank_s": 1e-5,
+    "lora_manager.per_listed_adapter_s": 1.5e-7,
 }
 
 
@@ -41,16 +45,21 @@ def with_columns(row: Row, **columns: float) -> Row:
     )
 
 
-def an_hour(folder: Path, running: float, slots: int, rank: int, **figures: str) -> Row:
-    """A row in which so many requests run, each token of which takes the step of BASE and LORA."""
+def an_hour(
+    folder: Path, running: float, slots: int, rank: int, adapters: int | None = None, **figures: str
+) -> Row:
+    """A row in which so many requests run, each token of which takes the step of BASE and LORA.
 
+    None: there are as many adapters as slots.
+    """
+    adapters = adapters or slots
     own = a_row(
         folder,
         max_loras=str(slots),
-        max_cpu_loras=str(slots),
+        max_cpu_loras=str(adapters),
         max_lora_rank=str(rank),
-        adapters=str(slots),
-        rate_counts=f"{slots - slots // 3} {slots // 3}",
+        adapters=str(adapters),
+        rate_counts=f"{adapters - adapters // 3} {adapters // 3}",
         **figures,
     )
 
@@ -62,8 +71,8 @@ def an_hour(folder: Path, running: float, slots: int, rank: int, **figures: str)
         )
 
     steps = hours.drawn(row(0.05))
-    lora_s = sum(each_s * hours.kernel_s(steps, row(0.05), name[13:]) for name, each_s in LORA.items())
-    return row(hours.base_s(steps, BASE) + lora_s)
+    lora_s = sum(each_s * hours.added_s(steps, row(0.05), name) for name, each_s in LORA.items())
+    return row((hours.base_s(steps, BASE) + lora_s) / (1 - hours.loading(row(0.05), BASE)))
 
 
 def test_the_coefficients_of_a_machine_are_found_again_in_its_hours(tmp_path: Path) -> None:
@@ -71,6 +80,7 @@ def test_the_coefficients_of_a_machine_are_found_again_in_its_hours(tmp_path: Pa
         (2, 6, 16),
         (20, 30, 16),
         (20, 30, 32),
+        (30, 90, 16, 270),
         (60, 96, 32),
         (110, 24, 16),
         (300, 48, 32),
@@ -88,7 +98,7 @@ def test_models_share_what_a_launch_costs_in_each_layer(tmp_path: Path) -> None:
     found = hours.coefficients(
         {"llama_3_1_8b": rows, "qwen_2_5_7b": other}, {"llama_3_1_8b": BASE, "qwen_2_5_7b": BASE}
     )
-    for name in LORA.keys() - {f"kernels.vllm.{own}" for own in hours.OWN}:
+    for name in LORA.keys() - {*hours.OWN, hours.LISTS}:
         assert found["qwen_2_5_7b"][name] / 28 == pytest.approx(found["llama_3_1_8b"][name] / 32)
 
 
@@ -122,7 +132,9 @@ def test_hours_that_simlora_simulates_have_the_steps_of_its_calibration(tmp_path
     assert hours.errors([measured], calibrations.load(row.calibration)) == pytest.approx([0], abs=0.04)
 
 
-def test_hours_of_a_plan_have_a_slot_for_each_adapter_and_the_pool_that_they_name(tmp_path: Path) -> None:
+def test_hours_of_a_plan_have_a_slot_for_each_adapter_in_use_and_the_pool_that_they_name(
+    tmp_path: Path,
+) -> None:
     full, few = a_row(tmp_path, max_loras="6"), a_row(tmp_path, max_loras="4")
     plan = {"hours": {"llama_3_1_8b": [{"module_ranks": "8 8 16"}]}}
     assert hours.chosen([full, few], "llama_3_1_8b", plan) == [full]
@@ -177,8 +189,8 @@ def test_tokens_of_a_scrape_are_one_chunk_unless_steps_have_too_many_outputs() -
     assert during.merged_tokens(requests(("a", 0.0, 0.0, 0.5, 0.9, 5))) == 0, "finished before"
 
 
-def test_the_time_of_a_miss_is_the_line_through_the_origin() -> None:
-    per_s = np.array([0.5, 1.0, 3.0])
-    assert misses.miss_s(0.02 * per_s, per_s) == pytest.approx((0.02, 0.0))
-    seconds, rest = misses.miss_s(np.array([0.03, 0.01]), np.array([1.0, 1.0]))
-    assert (seconds, rest) == pytest.approx((0.02, 0.01))
+def test_loads_and_lists_are_told_apart() -> None:
+    loads, lists = np.array([0.5, 1.0, 3.0]), np.array([9e4, 2e4, 5e4])
+    assert misses.both_s(loads, lists, 0.007 * loads + 2e-7 * lists) == pytest.approx((0.007, 2e-7))
+    assert misses.alone_s(loads, 0.02 * loads) == pytest.approx((0.02, 0.0))
+    assert misses.alone_s(np.ones(2), np.array([0.03, 0.01])) == pytest.approx((0.02, 0.01))

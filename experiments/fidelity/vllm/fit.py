@@ -1,8 +1,8 @@
 """Fits vLLM's calibrations: `python -m experiments.fidelity.vllm.fit [MODEL …] [--out FOLDER]`.
 
 The base model's step and first uses come from the table of step times (steps.py), what LoRA adds to a step from
-hours whose adapters all have a slot (hours.py). Loads and the scheduler's look at its queue are fitted to whole
-runs with fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms
+hours in which no request waits for a slot (hours.py). The scheduler's look at its queue is fitted to whole runs with
+fewer slots than adapters, named in plan.yaml: least squares (SciPy, trust region) over the logarithms
 of the coefficients, with the relative errors of tokens per second and of the inter-token latency as residuals.
 The front end's time is what median first tokens lack after all that, below saturation.
 """
@@ -73,6 +73,11 @@ def residuals(one: Comparison[Row]) -> list[float]:
     ]
 
 
+def fixed(plan: Mapping[str, Any]) -> dict[str, float]:
+    """Return the coefficients that the plan takes as known."""
+    return {name: entry["value"] for name, entry in plan["fixed"].items()}
+
+
 def fit(
     model: str, rows: Sequence[Row], known: Mapping[str, float], plan: Mapping[str, Any], rounds: int
 ) -> Calibration:
@@ -82,12 +87,11 @@ def fit(
     """
     start = plan["start"]
     names = list(start)
-    given = dict(known) | {name: entry["value"] for name, entry in plan["fixed"].items()}
     pool = Parallel(n_jobs=-1)
 
     def calibration(point: Floats) -> Calibration:
         values = {name: start[name] * float(libm.exp(x)) for name, x in zip(names, point, strict=True)}
-        return Calibration("fit", GPU, model, 1, {"kind": "published"}, given | values)
+        return Calibration("fit", GPU, model, 1, {"kind": "published"}, dict(known) | values)
 
     def at(points: Sequence[Floats]) -> list[Floats]:
         tried = [calibration(point) for point in points]
@@ -171,7 +175,7 @@ def main(models: Sequence[str], rounds: int, folder: Path) -> None:
     chosen_models = planned(models, {model: model for model in plan["fit"]})
     table, rows = steps.read(measured_dir()), read(measured_dir() / "vllm_lora_runs.csv")
     of_steps = {model: hours.chosen(rows, model, plan) for model in plan["hours"]}
-    base = {model: steps.coefficients(table, model) for model in of_steps}
+    base = {model: steps.coefficients(table, model) | fixed(plan) for model in of_steps}
     lora = hours.coefficients(of_steps, base)
     for model in chosen_models:
         mine = chosen(rows, model, plan)

@@ -1,68 +1,80 @@
-"""What a miss costs by the figures of the measured hours themselves: `python -m experiments.fidelity.vllm.misses`.
+"""What a load and a listed adapter cost, by the measured hours: `python -m experiments.fidelity.vllm.misses`.
 
-Of hours below saturation that have more adapters than slots, and fewer in use: what a step takes beyond what hours.py
-says of its content, over the loads of the same hour as simulated. The line through the origin is the time of a miss.
+Of hours whose adapters take turns in slots of which some are idle (hours.takes_turns): what a step takes beyond what
+hours.py says of the base model and of LoRA's kernels, over loads and over listed adapters. Both are found together, by
+non-negative least squares, and the lists once more with the load that was measured. The hours of the plan fitted the
+calibrations; the others did not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 from joblib import Parallel, delayed
+from scipy.optimize import nnls
 
 from experiments.fidelity.vllm import hours
-from experiments.fidelity.vllm.predict import MODELS, Row, overrides, read
-from experiments.scenarios import scenario
+from experiments.fidelity.vllm.predict import MODELS, Row, read
 from experiments.studies.command import JOBS, program
 from experiments.studies.reading import measured_dir
 from simlora.core.arrays import Floats
-from simlora.engine.cluster.simulation import Simulation
 from simlora.latency import calibration as calibrations
 
-SLOTS = 32
-"""From so many on: with fewer, all are in use now and then."""
-IN_USE = 0.75
-"""Share of the slots that 99 % of the steps use at most: no load evicts an adapter in use."""
+NO_LOADS: Mapping[str, float] = {
+    "adapter_load.latency_s": 0.0,
+    "adapter_load.disk_latency_s": 0.0,
+    "adapter_load.bytes_per_s": inf,
+}
+UNIT = {**NO_LOADS, "adapter_load.latency_s": 1.0}
 
 
-def chosen(rows: Sequence[Row]) -> list[Row]:
-    """Return the hours below saturation whose adapters take turns in slots of which some are idle."""
-    return [
-        row
-        for row in rows
-        if row.load == "below"
-        and SLOTS <= row.counts["max_loras"] < row.counts["adapters"]
-        and np.quantile([step.adapters for step in hours.drawn(row)], 0.99) < IN_USE * row.counts["max_loras"]
-    ]
+def terms(row: Row) -> tuple[float, float, float, float]:
+    """Return of an hour: loads a second, lists a second, what loads are known to take, and what a step leaves.
+
+    The last two are shares of the hour, the last one without loads and lists.
+    """
+    known = calibrations.load(row.calibration)
+    bare = replace(known, coefficients={**known.coefficients, hours.LISTS: 0.0, **NO_LOADS})
+    lists = hours.added_s(hours.drawn(row), row, hours.LISTS) / hours.token_s(row)
+    loads = hours.loading(row, known.coefficients)
+    return hours.loading(row, UNIT), lists, loads, -float(hours.errors([row], bare)[0])
 
 
-def misses_per_s(row: Row) -> float:
-    """Return how many adapters an hour loads a second, as simulated."""
-    recorder = Simulation(scenario(overrides(row))).run()
-    return (recorder.adapter_loads - recorder.reloads) / row.duration_s
+def both_s(loads: Floats, lists: Floats, left: Floats) -> tuple[float, float]:
+    """Return the seconds of a load and of a listed adapter that leave the least of `left` [rows]."""
+    scale = np.array([loads.max(), lists.max()])
+    found, _ = nnls(np.column_stack([loads, lists]) / scale, left)
+    load_s, list_s = (found / scale).tolist()
+    return load_s, list_s
 
 
-def excess(row: Row) -> float:
-    """Return the share of a measured step that its content does not explain."""
-    return -float(hours.errors([row], calibrations.load(row.calibration))[0])
+def alone_s(of: Floats, left: Floats) -> tuple[float, float]:
+    """Return the slope of the line through the origin, and the root mean square of what it leaves of `left` [rows]."""
+    each = float(of @ left / (of @ of))
+    return each, float(np.sqrt(np.mean((left - each * of) ** 2)))
 
 
-def miss_s(shares: Floats, per_s: Floats) -> tuple[float, float]:
-    """Return the seconds of a miss, and the root mean square of what they leave of the shares [rows]."""
-    seconds = float(shares @ per_s / (per_s @ per_s))
-    return seconds, float(np.sqrt(np.mean((shares - seconds * per_s) ** 2)))
+def chosen(rows: Sequence[Row], jobs: int) -> list[Row]:
+    """Return the hours whose adapters take turns."""
+    turns = Parallel(n_jobs=jobs)(delayed(hours.takes_turns)(row) for row in rows)
+    return [row for row, own in zip(rows, turns, strict=True) if own]
 
 
 @program(JOBS)
 def main(jobs: int) -> None:
-    """Print the time of a miss by model, and what it leaves."""
-    rows = chosen(read(measured_dir() / "vllm_lora_runs.csv"))
-    shares = np.array([excess(row) for row in rows])
-    per_s = np.array(Parallel(n_jobs=jobs)(delayed(misses_per_s)(row) for row in rows))
+    """Print the time of a load and of a listed adapter by model, and what they leave."""
+    rows = chosen(read(measured_dir() / "vllm_lora_runs.csv"), jobs)
+    found = np.array(Parallel(n_jobs=jobs)(delayed(terms)(row) for row in rows))
     for model in MODELS.values():
-        own = np.array([row.model == model for row in rows])
-        seconds, rest = miss_s(shares[own], per_s[own])
+        loads, lists, known, left = found[[row.model == model for row in rows]].T
+        load_s, list_s = both_s(loads, lists, left)
+        each_s, rest = alone_s(lists, left - known)
+        alone, without = alone_s(loads, left)
         print(
-            f"{model}: {own.sum()} hours, a miss takes {1000 * seconds:.1f} ms; rest {100 * rest:.1f} % of a step"
+            f"{model}: {len(left)} hours. Together: a load {1000 * load_s:.1f} ms, a listed adapter "
+            f"{1e6 * list_s:.3f} µs. With the load as measured: {1e6 * each_s:.3f} µs, rest {100 * rest:.1f} % of a "
+            f"step. Loads alone: {1000 * alone:.1f} ms, rest {100 * without:.1f} %"
         )

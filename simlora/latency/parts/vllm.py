@@ -20,7 +20,9 @@ def coefficients(
     by the speed of the GPU's host, LoRA kernels and the latency of a load by layers.
     """
     found = engine(times, gpu, model, parts)
-    found["scheduler.per_passed_request_s"] = scaled_host(gpu, parts)["passed_request_s"]
+    host = scaled_host(gpu, parts)
+    found["scheduler.per_passed_request_s"] = host["passed_request_s"]
+    found["lora_manager.per_listed_adapter_s"] = host["listed_adapter_s"]
     return found | {f"kernels.vllm.{leaf}": each_s * model.layers for leaf, each_s in parts["lora"].items()}
 
 
