@@ -18,6 +18,7 @@ GOLD = SloClass("gold", frozenset({"a"}), SloTargets(ttft_s=0.5, latency_s=2.0))
 TARGETS = (
     SloTargets(),
     SloTargets(ttft_s=1.0),
+    SloTargets(latency_s=1.5),
     SloTargets(tpot_s=0.25, latency_per_output_token_s=0.5),
     SloTargets(ttft_s=1.0, latency_s=3.0, classes=(GOLD,)),
 )
