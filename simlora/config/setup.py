@@ -133,6 +133,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         lora_communication=switch("replica.lora_communication", limits.get("lora_communication")),
+        adapter_listing=switch("replica.adapter_listing", limits.get("adapter_listing")),
         speculation=with_calibration(speculation, draft, replica, gpu, others, tree["engine"], apart),
         lora_server=lora_server,
         gpu=gpu,

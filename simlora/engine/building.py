@@ -51,20 +51,22 @@ def latency_models(scenario: Scenario, kind: Kind) -> LatencyModels:
         if scenario.cluster.lora_server_gpus
         else None,
         skipped_request_s=calibration.coefficients.get("scheduler.per_passed_request_s", 0.0),
-        listing_s=listing_s(own, config, len(scenario.trace.adapters)),
+        listing_s=listing_s(scenario, config, own),
     )
 
 
-def listing_s(calibration: Calibration, config: ReplicaConfig, adapters: int) -> float:
+def listing_s(scenario: Scenario, config: ReplicaConfig, calibration: Calibration) -> float:
     """Return the time in which an engine's LoRA manager lists the adapters that it knows.
 
     vLLM's does so for each distinct adapter of a step, to see whether that one is among them (its
     `LRUCacheWorkerLoRAManager.add_adapter`, since pull request 15481). It knows all adapters of the trace, or as many
     as the host's memory holds: a server registers those of `--lora-modules` when it starts.
     """
-    if not config.adapter_listing:
+    if not scenario.adapter_listing:
         return 0.0
-    known = adapters if config.max_cpu_loras is None else min(adapters, config.max_cpu_loras)
+    known = len(scenario.trace.adapters)
+    if config.max_cpu_loras is not None:
+        known = min(known, config.max_cpu_loras)
     return calibration.coefficients.get("lora_manager.per_listed_adapter_s", 0.0) * known
 
 

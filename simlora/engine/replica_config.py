@@ -48,7 +48,6 @@ class ReplicaConfig:
     `full_copies`: whether an adapter is a whole copy of the model, with it merged in beforehand.
     `speculative_tokens`: what a draft proposes of each running request in a step; each takes a slot; 0: nothing.
     `adapter_tokenizers`: whether the front end reads a tokenizer of its own at an adapter's first request.
-    `adapter_listing`: whether the LoRA manager lists the adapters that it knows for each one of a step.
     """
 
     kv_token_budget: int
@@ -65,7 +64,6 @@ class ReplicaConfig:
     target_modules: tuple[str, ...] = ("q", "k", "v", "o")
     tp: int = 1
     adapter_tokenizers: bool = False
-    adapter_listing: bool = True
     full_copies: bool = False
     adapter_tokens: int | str | None = None
     max_loras: int | None = None
@@ -129,7 +127,7 @@ class ReplicaConfig:
             ("speculative_tokens", "tokens", 0),
         ):
             whole(f"replica.{name}", getattr(self, name), unit, least=least)
-        for name in ("adapter_tokenizers", "adapter_listing", "prefix_caching", "full_copies"):
+        for name in ("adapter_tokenizers", "prefix_caching", "full_copies"):
             switch(f"replica.{name}", getattr(self, name))
         if self.full_copies and (self.adapter_memory != "unified" or self.target_modules):
             raise InputError(

@@ -161,7 +161,7 @@ def _expected_s(setup: Setup, steps: DecodeSteps, calibration: Calibration) -> F
     """Return what a calibration says of measured steps [rows]."""
     scenario = setup.scenario
     kernel = scenario.policies.kernel(calibration)
-    lists_s = listing_s(calibration, scenario.replica, len(scenario.trace.adapters)) * steps.adapters
+    lists_s = listing_s(scenario, scenario.replica, calibration) * steps.adapters
     return calibrated_s(calibration, kernel, steps, scenario.trace) + lists_s
 
 

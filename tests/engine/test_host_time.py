@@ -1,7 +1,10 @@
 """What an engine's host adds to its iterations: here for the list of all adapters, for each adapter of a step."""
 
+from dataclasses import replace
+
 import pytest
 
+from simlora.engine.cluster.simulation import Simulation
 from tests.engine.cases import COEFFICIENTS, Case, Row
 
 LIST_S = 2**-12
@@ -44,7 +47,9 @@ def test_it_is_made_for_each_adapter_of_an_iteration_of_those_that_the_host_hold
 
 
 def test_an_engine_whose_manager_does_not_list_takes_no_longer():
-    assert later_s(CASE.but(adapter_listing=False)) == [0.0, 0.0]
+    lists = CASE.but(coefficients=COEFFICIENTS | {"lora_manager.per_listed_adapter_s": LIST_S}).scenario()
+    never = Simulation(replace(lists, adapter_listing=False)).run().requests()
+    assert never.finish_s.tolist() == CASE.table().finish_s.tolist()
 
 
 def test_adapters_of_requests_that_still_load_are_not_of_the_iteration():

@@ -113,10 +113,7 @@ class Iterations:
         tokens = output.chunks or [request.prefill_tokens for request in requests]
         decoding = table.batch if output.decode and table.batch.members else None
         adapters = table.count_adapters(requests)
-        host_s = 0.0
-        if runner.adds_host:
-            own = distinct_adapters(requests) if decoding is None else adapters
-            host_s = runner.latency.host_s(output.skipped, own)
+        host_s = self._host_s(decoding is not None, adapters) if runner.adds_host else 0.0
         pass_s = runner.prefill_s(Pass(requests, tokens, decoding, host_s, adapters))
         for assist in self.hooks.assist:
             start_s, pass_s = assist(requests, tokens, start_s, pass_s)
@@ -136,13 +133,7 @@ class Iterations:
 
         Fast-forward takes the fewest steps, and the earliest time, that anything declares.
         """
-        table, output, hooks, runner, batch = (
-            self.table,
-            self.output,
-            self.hooks,
-            self.runner,
-            self.table.batch,
-        )
+        table, output, hooks, batch = self.table, self.output, self.hooks, self.table.batch
         delay_s = 0.0
         for prepare in hooks.prepare:
             delay_s += prepare(output, now_s)
@@ -150,11 +141,10 @@ class Iterations:
             table.end_window()
         window = table.window
         if window is None:
-            start_s = runner.stalled_until_s
-            start_s = (start_s if start_s > now_s else now_s) + delay_s
-            adapters = table.count_adapters(())
-            host_s = runner.latency.host_s(output.skipped, adapters) if runner.adds_host else 0.0
-            window = runner.decode(start_s, batch, host_s, adapters)
+            start_s = self.runner.stalled_until_s
+            start_s, adapters = (start_s if start_s > now_s else now_s) + delay_s, table.count_adapters(())
+            host_s = self._host_s(True, adapters) if self.runner.adds_host else 0.0
+            window = self.runner.decode(start_s, batch, host_s, adapters)
             window.finish = batch.steps_to_finish()
             table.window = window
         if not self.fast_forward:
@@ -176,6 +166,11 @@ class Iterations:
             window.stop = window.done + max(window.first_boundary(until_s) - window.done, 1)
             end_s = window.end_s(window.stop)
         return end_s
+
+    def _host_s(self, decodes: bool, adapters: int) -> float:
+        """Return what the engine's host adds to an iteration: one that `decodes` has so many distinct adapters."""
+        own = adapters if decodes else distinct_adapters(self.table.prefill)
+        return self.runner.latency.host_s(self.output.skipped, own)
 
     # Process output ---------------------------------------------------------------------
 
