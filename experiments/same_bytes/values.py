@@ -121,7 +121,7 @@ REPLICA = {
     "adapter_tokens": (16, 96),
     "lora_communication": ("true", "false"),
     "adapter_tokenizers": ("true", "false"),
-    "adapter_listing": ("true", "false"),
+    "listed_adapters": (0, 50),
 }
 """Limits of a replica, each drawn or left as the system has it."""
 

@@ -25,7 +25,7 @@ from simlora.hardware.budget import (
 from simlora.hardware.gpu import Gpu
 from simlora.hardware.model import ModelShape
 
-OF_ALL = ("lora_communication", "adapter_listing", "expert_parallel", "adapter_bits")
+OF_ALL = ("lora_communication", "listed_adapters", "expert_parallel", "adapter_bits")
 """Keys of the section that say what all replicas do, and no replica's limit."""
 REPLICA_KEYS = (
     *(

@@ -133,7 +133,7 @@ def prepare(config: DictConfig, choices: Mapping[str, str]) -> Setup:
         until_missed=None if until_missed is None else MissedMost(until_missed, targets, window),
         scaling=scaling,
         lora_communication=switch("replica.lora_communication", limits.get("lora_communication")),
-        adapter_listing=switch("replica.adapter_listing", limits.get("adapter_listing")),
+        listed_adapters=_listed(limits.get("listed_adapters")),
         speculation=with_calibration(speculation, draft, replica, gpu, others, tree["engine"], apart),
         lora_server=lora_server,
         gpu=gpu,
@@ -207,6 +207,10 @@ def resolved(config: DictConfig) -> dict[str, Any]:
         return plain(config, resolve=True, complete=True)
     except OmegaConfBaseException as error:
         raise in_plain_words(error) from error
+
+
+def _listed(adapters: Any) -> int | None:
+    return None if adapters is None else whole("replica.listed_adapters", adapters, "adapters", least=0)
 
 
 def _as_yaml(tree: Tree) -> str:

@@ -60,11 +60,12 @@ def listing_s(scenario: Scenario, config: ReplicaConfig, calibration: Calibratio
 
     vLLM's does so for each distinct adapter of a step, to see whether that one is among them (its
     `LRUCacheWorkerLoRAManager.add_adapter`, since pull request 15481). It knows all adapters of the trace, or as many
-    as the host's memory holds: a server registers those of `--lora-modules` when it starts.
+    as the host's memory holds: a server registers those of `--lora-modules` when it starts. `listed_adapters` of a
+    scenario is another number.
     """
-    if not scenario.adapter_listing:
-        return 0.0
-    known = len(scenario.trace.adapters)
+    known = scenario.listed_adapters
+    if known is None:
+        known = len(scenario.trace.adapters)
     if config.max_cpu_loras is not None:
         known = min(known, config.max_cpu_loras)
     return calibration.coefficients.get("lora_manager.per_listed_adapter_s", 0.0) * known

@@ -213,7 +213,8 @@ class Scenario:
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
     `lora_communication`: whether the collectives of adapters between the GPUs of a replica take time.
-    `adapter_listing`: whether the LoRA manager lists the adapters that it knows for each one of a step.
+    `listed_adapters`: how many the LoRA manager lists for each adapter of a step; None: those of the trace that the
+    host holds.
     `speculation`: what a draft proposes, if there is one.
     `lora_server`: what LoRA takes on a GPU of the cluster's LoRA server, where replicas divide adapters among several
     GPUs; None: what it takes on a replica's.
@@ -238,7 +239,7 @@ class Scenario:
     speculation: Speculation = Speculation()  # noqa: RUF009  # it has no state
     lora_server: Calibration | None = None
     lora_communication: bool = True
-    adapter_listing: bool = True
+    listed_adapters: int | None = None
     gpu: Gpu | None = None
     ttft_targets_s: NDArray[np.float64] | None = None
     parts: tuple[Callable[..., Any], ...] = ()

@@ -48,7 +48,7 @@ def test_it_is_made_for_each_adapter_of_an_iteration_of_those_that_the_host_hold
 
 def test_an_engine_whose_manager_does_not_list_takes_no_longer():
     lists = CASE.but(coefficients=COEFFICIENTS | {"lora_manager.per_listed_adapter_s": LIST_S}).scenario()
-    never = Simulation(replace(lists, adapter_listing=False)).run().requests()
+    never = Simulation(replace(lists, listed_adapters=0)).run().requests()
     assert never.finish_s.tolist() == CASE.table().finish_s.tolist()
 
 

@@ -66,7 +66,8 @@ def test_a_recorded_run_has_the_same_times_offline(overrides: tuple[str, ...], t
     assert (served.status == "finished").all()
     assert not events_path(path).exists()
     kept = [each for each in overrides if not each.startswith("workload")]
-    again = simulate([*kept, "workload=file", f"workload.path={path}"])
+    known = f"replica.listed_adapters={len(found.fronts[0].adapters.names())}"
+    again = simulate([*kept, known, "workload=file", f"workload.path={path}"])
     assert_same_times(served, again.tables["requests"])
     assert result.summary["requests"] == again.summary["requests"]
 
