@@ -213,8 +213,8 @@ class Scenario:
     `parts` make parts of the user's own for a replica (engine/replica/part.py), which come after the system's.
     `until_s`: when the run stops; requests that have not ended by then are unfinished. None: when all have ended.
     `lora_communication`: whether the collectives of adapters between the GPUs of a replica take time.
-    `listed_adapters`: how many the LoRA manager lists for each adapter of a step; None: those of the trace that the
-    host holds.
+    `listed_adapters`: how many adapters the LoRA manager lists, once for each adapter of a step; None: those of the
+    trace.
     `speculation`: what a draft proposes, if there is one.
     `lora_server`: what LoRA takes on a GPU of the cluster's LoRA server, where replicas divide adapters among several
     GPUs; None: what it takes on a replica's.

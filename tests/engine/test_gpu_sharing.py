@@ -5,7 +5,6 @@ import pytest
 
 from simlora.engine.parts.gpu_sharing import SharedGpu
 from tests.engine.by_hand import host_s, prefill_s, step_s, steps_s
-from tests.engine.cases import COEFFICIENTS as C
 from tests.engine.cases import Case, Row
 
 P = prefill_s(4)
@@ -117,30 +116,6 @@ def test_from_the_next_step_on_each_counts_what_the_other_has_gone_over_to():
     beside_decode_s = beside_prefill_s + (step_s(6) - H) + (step_s(5) - H)
     assert second_s < beside_prefill_s < done_s < beside_decode_s
     assert table.finish_s[0] == pytest.approx(beside_decode_s + step_s(7), abs=1e-12)
-
-
-def test_what_an_engine_s_host_adds_hides_behind_the_other_s_part_on_the_gpu():
-    """Two slots are taken, so each step looks at the third request of its engine, for less than the GPU takes."""
-    look_s = 2**-9
-    rows = tuple(Row(0.0, adapter, 4, 4, 4) for adapter in (0, 0, 1, 1, 2, 2))
-    case = TWO.but(
-        rows=rows,
-        scheduler="chunked_prefill",
-        adapter_memory="slots",
-        max_loras=2,
-        adapter_region_tokens=32,
-        reserve="paged",
-        watermark=0.0,
-    )
-    alone, beside = (
-        [
-            float(of.but(coefficients=C | {"scheduler.per_passed_request_s": each_s}).table().finish_s.min())
-            for each_s in (0.0, look_s)
-        ]
-        for of in (case.but(rows=rows[::2], replicas=1, engines_per_gpu=1), case)
-    )
-    assert alone[1] > alone[0]
-    assert beside[1] - beside[0] < alone[1] - alone[0]
 
 
 def test_engines_on_different_gpus_do_not_meet_and_the_last_gpu_may_have_fewer():

@@ -11,7 +11,7 @@ LIST_S = 2**-12
 ROWS = (Row(0.0, 0, 4, 5, 5), Row(2**-10, 0, 4, 3, 3))
 """Five iterations: a prefill, a pass of both, and three steps. One adapter of three."""
 CASE = Case(rows=ROWS, scheduler="chunked_prefill", loader="cached", max_wait_tokens=0)
-TWICE = CASE.but(
+TWO_ON_HOST = CASE.but(
     adapter_memory="slots", max_loras=2, adapter_region_tokens=2 * 16, max_cpu_loras=2, eviction="lru"
 )
 
@@ -43,7 +43,7 @@ def test_it_is_made_for_each_adapter_of_an_iteration_of_those_that_the_host_hold
     """Three steps of one adapter; then, together, a prefill and a step of two others, when the third is known too."""
     rows = (Row(0.0, 0, 4, 3, 3), Row(50.0, 1, 4, 2, 2), Row(50.0, 2, 4, 2, 2))
     assert later_s(CASE.but(rows=rows)) == pytest.approx([3 * 3, 3 * 2 * 2, 3 * 2 * 2], abs=1e-6)
-    assert later_s(TWICE.but(rows=rows)) == pytest.approx([2 * 3, 2 * 2 * 2, 2 * 2 * 2], abs=1e-6)
+    assert later_s(TWO_ON_HOST.but(rows=rows)) == pytest.approx([2 * 3, 2 * 2 * 2, 2 * 2 * 2], abs=1e-6)
 
 
 def test_an_engine_whose_manager_does_not_list_takes_no_longer():
@@ -61,6 +61,7 @@ def test_adapters_of_requests_that_still_load_are_not_of_the_iteration():
 
 
 def test_it_hides_behind_what_another_engine_does_on_the_gpu():
-    rows = (Row(0.0, 0, 4, 1, 1), Row(0.0, 1, 4, 1, 1))
+    """Only the first engine's prefill is launched while the other one has no work."""
+    rows = (Row(0.0, 0, 4, 4, 4), Row(0.0, 1, 4, 4, 4))
     case = CASE.but(rows=rows, replicas=2, engines_per_gpu=2)
     assert later_s(case) == pytest.approx([3, 0], abs=1e-6)

@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from experiments.fidelity.vllm import hours, misses, predict
-from experiments.fidelity.vllm.predict import Row
+from experiments.fidelity.vllm.predict import Row, overrides
 from experiments.fidelity.vllm.scrapes import MERGED, NAME_S, SERIES_S, Scrapes, scrapes, series
+from experiments.scenarios import scenario
 from simlora.latency import calibration as calibrations
 from tests.experiments.test_fidelity_vllm import a_row
 
@@ -93,13 +94,48 @@ def test_the_coefficients_of_a_machine_are_found_again_in_its_hours(tmp_path: Pa
 
 
 def test_models_share_what_a_launch_costs_in_each_layer(tmp_path: Path) -> None:
-    rows = [an_hour(tmp_path, *case) for case in ((2, 6, 16), (20, 30, 32), (60, 96, 32), (110, 24, 16))]
+    cases = ((2, 6, 16), (20, 30, 32), (30, 90, 16, 270), (60, 96, 32), (110, 24, 16))
+    rows = [an_hour(tmp_path, *case) for case in cases]
     other = [replace(row, columns={**row.columns, "model": "qwen-2.5-7b-instruct"}) for row in rows]
     found = hours.coefficients(
         {"llama_3_1_8b": rows, "qwen_2_5_7b": other}, {"llama_3_1_8b": BASE, "qwen_2_5_7b": BASE}
     )
     for name in LORA.keys() - {*hours.OWN, hours.LISTS}:
         assert found["qwen_2_5_7b"][name] / 28 == pytest.approx(found["llama_3_1_8b"][name] / 32)
+    assert found["qwen_2_5_7b"][hours.LISTS] == found["llama_3_1_8b"][hours.LISTS] > 0
+
+
+def test_an_adapter_is_loaded_when_as_many_others_as_there_are_slots_came_since_its_last_request(
+    tmp_path: Path,
+) -> None:
+    row = an_hour(tmp_path, 3, 4, 16, 12)
+    trace = scenario(overrides(row)).trace.adapter.tolist()
+    last: dict[int, int] = {}
+    loads = 0
+    for at, adapter in enumerate(trace):
+        loads += adapter not in last or len(set(trace[last[adapter] + 1 : at])) >= 4
+        last[adapter] = at
+    assert len(set(trace)) < loads < len(trace)
+    load = {
+        "adapter_load.latency_s": 0.25,
+        "adapter_load.bytes_per_s": np.inf,
+        "adapter_load.disk_latency_s": 0.5,
+    }
+    assert hours.loading(row, load) == pytest.approx((0.25 * loads + 0.5 * len(set(trace))) / row.duration_s)
+
+
+def test_all_adapters_are_listed_for_each_one_of_a_step(tmp_path: Path) -> None:
+    steps = [
+        hours.Step(running=1, context_tokens=100, prompt_tokens=0, adapters=adapters) for adapters in (1, 4)
+    ]
+    assert hours.added_s(steps, an_hour(tmp_path, 3, 4, 16, 12), hours.LISTS) == pytest.approx(2.5 * 12)
+
+
+def test_hours_whose_adapters_take_turns_in_idle_slots_are_read_too(tmp_path: Path) -> None:
+    turns, full = (an_hour(tmp_path, running, 40, 16, 60) for running in (20, 200))
+    assert (hours.takes_turns(turns), hours.takes_turns(full)) == (True, False)
+    plan = {"hours": {"llama_3_1_8b": [{"max_loras": 40}]}}
+    assert hours.chosen([turns, full], "llama_3_1_8b", plan) == [turns]
 
 
 def test_a_step_holds_what_littles_law_and_the_totals_of_the_row_say(tmp_path: Path) -> None:

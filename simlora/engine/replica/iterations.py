@@ -168,7 +168,10 @@ class Iterations:
         return end_s
 
     def _host_s(self, decodes: bool, adapters: int) -> float:
-        """Return what the engine's host adds to an iteration: one that `decodes` has so many distinct adapters."""
+        """Return what the engine's host adds to an iteration with so many pinned adapters.
+
+        Without a decode step only those of the prefill are in the iteration.
+        """
         own = adapters if decodes else distinct_adapters(self.table.prefill)
         return self.runner.latency.host_s(self.output.skipped, own)
 

@@ -140,7 +140,7 @@ class RequestTable:
         return len(self.kv.adapters.pins)
 
     def adapters_with(self, prefill: Sequence[Request]) -> int:
-        """Return the same if these requests ran, too, of which some may still wait."""
+        """Return the distinct adapters of the running requests and of `prefill`, some of which may still wait."""
         cache = self.kv.adapters
         new = {r.adapter.id for r in prefill if r.adapter is not None and not cache.is_pinned(r.adapter)}
         return len(cache.pins) + len(new)
